@@ -1,0 +1,264 @@
+"""A run folder: recipe, tokenizer, weights, optimizer, data position. Nothing in it is pickled.
+
+    runs/NAME/
+      recipe.yaml                  the whole resolved recipe
+      tokenizer/                   SentencePiece model(s)
+      checkpoints/update-N/        model.safetensors, trainer.safetensors, state.json
+      best, last                   text files naming a checkpoint, for instance `update-1200`
+
+A checkpoint appears whole or not at all: it is written beside its place, flushed to the disk, then renamed. Its
+state.json holds the sha256 of the other files, so that a damaged one is recognised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mtkit import models
+from mtkit.errors import ModelError, TrainingError
+from mtkit.recipe import Recipe, load_recipe
+from mtkit.text.tokenizer import PAD_ID, Tokenizers
+
+FORMAT = 1
+RECIPE_FILE = "recipe.yaml"
+TOKENIZER_FOLDER = "tokenizer"
+WEIGHTS_FILE = "model.safetensors"
+TRAINER_FILE = "trainer.safetensors"
+STATE_FILE = "state.json"
+
+
+class LoadedModel(NamedTuple):
+    """A trained translator, ready to search."""
+
+    model: models.TranslationModel
+    tokenizers: Tokenizers
+    recipe: Recipe
+    folder: Path
+    update: int
+
+
+class Checkpoint(NamedTuple):
+    """What a trainer needs to go on as if it had never stopped."""
+
+    weights: dict[str, Tensor]
+    trainer: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+def checkpoints_folder(run: Path) -> Path:
+    return run / "checkpoints"
+
+
+def list_updates(run: Path) -> list[int]:
+    """Updates that have a checkpoint, oldest first."""
+    found = (re.fullmatch(r"update-(\d+)", entry.name) for entry in checkpoints_folder(run).glob("update-*"))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and persistent buffers by name; tied weights appear once, under their first name."""
+    kept_buffers = {name for name in model.state_dict() if name not in dict(model.named_parameters(remove_duplicate=False))}
+    tensors: dict[str, Tensor] = dict(model.named_parameters())
+    tensors.update((name, buffer) for name, buffer in model.named_buffers() if name in kept_buffers)
+    return tensors
+
+
+def save_checkpoint(
+    run: Path, name: str, weights: Mapping[str, Tensor], trainer: Mapping[str, Tensor], state: Mapping[str, Any]
+) -> Path:
+    """Write `checkpoints/NAME`, whole or not at all.
+
+    Raises: TrainingError when the disk is full or refuses; what was there before is untouched.
+    """
+    target = checkpoints_folder(run) / name
+    aside = target.with_name(f".{name}.part")
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        sums = {}
+        for file, tensors in ((WEIGHTS_FILE, weights), (TRAINER_FILE, trainer)):
+            if tensors:
+                save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, aside / file)
+                _flush(aside / file)
+                sums[file] = _sha256(aside / file)
+        text = json.dumps({"format": FORMAT, "sha256": sums, **state}, indent=1) + "\n"
+        _write_flushed(aside / STATE_FILE, text)
+        if target.exists():
+            shutil.rmtree(target)
+        aside.rename(target)
+        _flush(target.parent)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise TrainingError(f"{target}: cannot save the checkpoint ({error}); the ones before it are intact") from error
+    return target
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The state.json of a checkpoint folder.
+
+    Raises: ModelError when it is missing, damaged or of another format.
+    """
+    try:
+        state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder}: not a whole checkpoint ({error})") from error
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise ModelError(f"{folder}: a checkpoint of another format; this mtkit reads format {FORMAT}")
+    return state
+
+
+def read_tensors(folder: Path, file: str, state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The tensors of one file of a checkpoint, on the CPU, checked against the recorded sum.
+
+    Raises: ModelError for a file that is missing or damaged.
+    """
+    expected = state.get("sha256", {}).get(file)
+    try:
+        if expected is not None and _sha256(folder / file) != expected:
+            raise ModelError(f"{folder / file}: damaged, its content does not match {STATE_FILE}")
+        return load_file(folder / file)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{folder / file}: cannot be read as safetensors ({error})") from error
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """A whole checkpoint, tensors on the CPU.
+
+    Raises: ModelError for anything that is missing or damaged.
+    """
+    state = read_state(folder)
+    return Checkpoint(read_tensors(folder, WEIGHTS_FILE, state), read_tensors(folder, TRAINER_FILE, state), state)
+
+
+def copy_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) -> None:
+    """Fill a model with saved weights.
+
+    Raises: ModelError when names or shapes are not the model's own.
+    """
+    own = unique_tensors(model)
+    missing, foreign = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+    if missing or foreign:
+        raise ModelError(
+            f"{source}: the weights do not fit the recipe's model; missing: {missing[:3] or 'none'}, "
+            f"unexpected: {foreign[:3] or 'none'}"
+        )
+    for name, tensor in own.items():
+        if tensor.shape != weights[name].shape:
+            raise ModelError(
+                f"{source}: {name} has shape {list(weights[name].shape)}, the recipe's model {list(tensor.shape)}"
+            )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(weights[name])
+
+
+def write_pointer(run: Path, pointer: str, name: str) -> None:
+    """Let `best` or `last` name a checkpoint."""
+    aside = run / f".{pointer}.part"
+    _write_flushed(aside, name + "\n")
+    aside.replace(run / pointer)
+
+
+def read_pointer(run: Path, pointer: str) -> str | None:
+    """The checkpoint that `best` or `last` names, or None."""
+    try:
+        name = (run / pointer).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return name if re.fullmatch(r"[\w-]+", name) else None
+
+
+def remove_old(run: Path, keep: int, protected: Sequence[str]) -> None:
+    """Keep the newest `keep` updates and those `protected` by name; delete the other updates."""
+    for update in list_updates(run)[:-keep]:
+        if f"update-{update}" not in protected:
+            shutil.rmtree(checkpoints_folder(run) / f"update-{update}")
+
+
+def average(run: Path, updates: Sequence[int]) -> dict[str, Tensor]:
+    """The mean of the weights of several checkpoints of one run (Vaswani et al. 2017, §6.1)."""
+    total: dict[str, Tensor] = {}
+    for update in updates:
+        folder = checkpoints_folder(run) / f"update-{update}"
+        for name, tensor in read_tensors(folder, WEIGHTS_FILE, read_state(folder)).items():
+            summed = total.get(name)
+            total[name] = tensor.double() if summed is None else summed + tensor.double()
+    return {name: (tensor / len(updates)).float() for name, tensor in total.items()}
+
+
+def tokenizer_fingerprints(tokenizers: Tokenizers) -> list[str]:
+    return [tokenizers.src.fingerprint, tokenizers.trg.fingerprint]
+
+
+def load_model(folder: Path, *, device: str | torch.device = "cpu") -> LoadedModel:
+    """The best model of a run folder, or the model of one of its checkpoint folders, ready to search.
+
+    Raises: ModelError when the folder holds no model, a damaged one, or a tokenizer that is not the model's.
+    """
+    run, name = _locate(folder)
+    recipe = load_recipe(run / RECIPE_FILE)
+    tokenizers = Tokenizers.load(run / TOKENIZER_FOLDER)
+    place = checkpoints_folder(run) / name
+    state = read_state(place)
+    if state.get("tokenizers") != tokenizer_fingerprints(tokenizers):
+        raise ModelError(f"{run / TOKENIZER_FOLDER}: not the tokenizer that this model was trained with")
+    model = models.build(recipe.model, tokenizers.src.vocab_size, tokenizers.trg.vocab_size, PAD_ID)
+    copy_weights(model, read_tensors(place, WEIGHTS_FILE, state), place)
+    return LoadedModel(model.to(device).eval(), tokenizers, recipe, run, int(state["update"]))
+
+
+def _locate(folder: Path) -> tuple[Path, str]:
+    """The run folder and the checkpoint name that a user's path means."""
+    if (folder / STATE_FILE).is_file() and folder.resolve().parent.name == "checkpoints":
+        return folder.resolve().parent.parent, folder.resolve().name
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: no such folder; a model is the folder that mtkit train wrote")
+    if not (folder / RECIPE_FILE).is_file():
+        raise ModelError(f"{folder}: holds no model (no {RECIPE_FILE} in it); a model is the folder that mtkit train wrote")
+    for name in _candidates(folder):
+        if (checkpoints_folder(folder) / name / STATE_FILE).is_file():
+            return folder, name
+    raise ModelError(f"{folder}: holds no checkpoint yet; let mtkit train reach its first one")
+
+
+def _candidates(run: Path) -> Iterator[str]:
+    for pointer in ("best", "last"):
+        if name := read_pointer(run, pointer):
+            yield name
+    yield from (f"update-{update}" for update in reversed(list_updates(run)))
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _write_flushed(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _flush(path: Path) -> None:
+    """Have a file's content, or a folder's entries, on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,79 @@
+"""The app, and the one place that turns an error into a message and an exit status."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from mtkit import __version__
+from mtkit.cli import bleu, data, evaluate, model, recipe, tokenize, train, translate
+from mtkit.errors import MtkitError
+
+app = typer.Typer(
+    name="mtkit",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    help="Train, run and compare the translators that lead from the first encoder-decoder to the Transformer.\n\n"
+    "Example: mtkit train recipes/toy/transformer.yaml && echo 'The dog sleeps.' | mtkit translate runs/toy-transformer",
+)
+
+_debug = False
+
+
+@app.callback()
+def main(
+    version: Annotated[bool, typer.Option("--version", help="print the version and leave")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="show a traceback with an error")] = False,
+) -> None:
+    """Options of every command."""
+    global _debug
+    _debug = debug
+    if version:
+        print(f"mtkit {__version__}")
+        raise typer.Exit
+
+
+def speaking_errors(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a command; an MtkitError becomes one line on stderr and its exit status, a closed pipe ends it quietly."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except BrokenPipeError:
+            # The reader has left. Python would complain at exit about the unflushed rest; give it a place to go.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(128 + signal.SIGINT) from None
+        except MtkitError as error:
+            if _debug:
+                raise
+            print(f"mtkit: {error}", file=sys.stderr)
+            raise typer.Exit(error.exit_status) from error
+
+    return wrapped
+
+
+def _register(group: typer.Typer) -> typer.Typer:
+    for info in group.registered_commands:
+        if info.callback is not None:
+            info.callback = speaking_errors(info.callback)
+    return group
+
+
+app.command("train")(speaking_errors(train.train))
+app.command("translate")(speaking_errors(translate.translate))
+app.command("bleu")(speaking_errors(bleu.bleu))
+app.command("evaluate")(speaking_errors(evaluate.evaluate))
+app.command("info")(speaking_errors(model.info))
+app.add_typer(_register(tokenize.tokenize_app), name="tokenize")
+app.add_typer(_register(data.data_app), name="data")
+app.add_typer(_register(recipe.recipe_app), name="recipe")

@@ -1,0 +1,180 @@
+"""mtkit data: look at a bitext, make one."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from mtkit.errors import RequestError
+from mtkit.text.lines import open_output, write_line
+
+if TYPE_CHECKING:
+    from mtkit.data.sources import Bitext
+    from mtkit.data.stats import BitextStats
+
+data_app = typer.Typer(
+    no_args_is_help=True,
+    help="Look at a bitext, or make one.\n\nExample: mtkit data stats corpus/train.en.gz corpus/train.de.gz",
+)
+
+
+@data_app.command("stats")
+def stats(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Source-side file, or a recipe's source such as corpus/train.")
+    ],
+    target: Annotated[str | None, typer.Argument(metavar="[TARGET]", help="Target-side file.")] = None,
+    src_lang: Annotated[
+        str | None, typer.Option(metavar="CODE", help="Source language: file ending or key. Needed without TARGET.")
+    ] = None,
+    trg_lang: Annotated[str | None, typer.Option(metavar="CODE", help="Target language, likewise.")] = None,
+) -> None:
+    """Count a bitext: pairs, words, characters, lengths, empty, duplicate and doubtful pairs.
+
+    A table on a terminal, plain columns in a pipe. Words are what stands between white space.
+
+    Examples:
+
+      mtkit data stats train.en.gz train.de.gz
+
+      mtkit data stats corpus/train --src-lang en --trg-lang de
+
+      mtkit data stats synthetic:train,pairs=5000
+    """
+    from tqdm import tqdm
+
+    from mtkit.data.stats import measure
+
+    bitext = _open(source, target, src_lang, trg_lang)
+    with tqdm(desc="reading", unit=" pairs", unit_scale=True, file=sys.stderr, disable=None) as bar:
+
+        def show(pairs: int) -> None:
+            bar.update(pairs - bar.n)
+
+        measured = measure(bitext, progress=show)
+    tables = (_overview(measured), _histogram(measured))
+    if sys.stdout.isatty():
+        _print_rich(bitext.name, tables)
+    else:
+        _print_plain(tables)
+
+
+@data_app.command("synth")
+def synth(
+    pairs: Annotated[int, typer.Option("--pairs", "-n", metavar="N", min=1, help="Number of pairs.")],
+    split: Annotated[
+        Literal["train", "dev", "test"], typer.Option(help="Which part; the parts share no sentence.")
+    ] = "train",
+    min_words: Annotated[int, typer.Option(metavar="N", min=1, help="Shortest English sentence, in words.")] = 3,
+    max_words: Annotated[int, typer.Option(metavar="N", min=1, help="Longest English sentence, in words.")] = 20,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Another seed gives other sentences.")] = 1,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="PREFIX", help="Write PREFIX.en and PREFIX.de. Default: TSV on stdout."),
+    ] = None,
+    alignments: Annotated[
+        bool,
+        typer.Option("--alignments", help="Also PREFIX.align (a third column in TSV): source-target words, from 0."),
+    ] = False,
+) -> None:
+    """Make English-German sentence pairs from the embedded grammar, with gold word alignments.
+
+    The same options always give the same pairs. Alignments count words with , . ? split off.
+
+    Examples:
+
+      mtkit data synth --split train --pairs 20000 --output toy/train
+
+      mtkit data synth --split test --pairs 5 --min-words 20 --max-words 40 --alignments
+    """
+    from mtkit.text.grammar import generate
+
+    made = generate(split=split, pairs=pairs, min_words=min_words, max_words=max_words, seed=seed)
+    endings = [".en", ".de", *([".align"] if alignments else [])]
+    with ExitStack() as stack:
+        names = [None] if output is None else [output + ending for ending in endings]
+        streams = [stack.enter_context(open_output(name)) for name in names]
+        for pair in made:
+            links = " ".join(f"{i}-{j}" for i, j in pair.alignment)
+            columns = [pair.src, pair.trg, *([links] if alignments else [])]
+            lines = ["\t".join(columns)] if output is None else columns
+            for stream, line in zip(streams, lines, strict=True):
+                write_line(stream, line)
+    if output is not None:
+        typer.echo(f"{', '.join(str(name) for name in names)}: {pairs:,} pairs", err=True)
+
+
+def _open(source: str, target: str | None, src_lang: str | None, trg_lang: str | None) -> Bitext:
+    """Raises: RequestError when the language codes that SOURCE needs are missing."""
+    from mtkit.data.sources import needs_languages, open_bitext
+    from mtkit.recipe import FilePair
+
+    if target is not None:
+        return open_bitext(FilePair(src=source, trg=target), src="", trg="", root=".")
+    if needs_languages(source) and (src_lang is None or trg_lang is None):
+        raise RequestError(f"{source}: give the target file too, or --src-lang and --trg-lang")
+    return open_bitext(source, src=src_lang or "", trg=trg_lang or "", root=".")
+
+
+Table = list[tuple[str, ...]]  # the first row is the header
+
+
+def _overview(measured: BitextStats) -> Table:
+    src, trg, pairs = measured.src, measured.trg, measured.pairs
+    ratio = f"{trg.words / src.words:.2f}" if src.words else "-"
+    return [
+        ("", "source", "target"),
+        ("lines", f"{pairs:,}", f"{pairs:,}"),
+        ("words", f"{src.words:,}", f"{trg.words:,}"),
+        ("characters", f"{src.characters:,}", f"{trg.characters:,}"),
+        ("words a line", f"{src.words / pairs:.1f}", f"{trg.words / pairs:.1f}"),
+        ("longest line in words", f"{src.longest:,}", f"{trg.longest:,}"),
+        ("empty lines", f"{src.empty:,}", f"{trg.empty:,}"),
+        ("target words per source word", "", ratio),
+        ("pairs with an empty side", "", f"{measured.empty:,}"),
+        ("pairs with one side over twice as long", "", f"{measured.unequal:,}"),
+        ("pairs with the same text on both sides", "", f"{measured.identical:,}"),
+        ("duplicate pairs", "", f"{measured.duplicates:,}"),
+        ("lines with invalid UTF-8", "", f"{measured.invalid:,}"),
+    ]
+
+
+def _histogram(measured: BitextStats) -> Table:
+    """Lines by length; a line without a word is in the first bucket."""
+    from mtkit.data.stats import BUCKETS
+
+    starts = [0, *(bucket + 1 for bucket in BUCKETS)]
+    names = [*(f"{start}-{end}" for start, end in zip(starts, BUCKETS, strict=False)), f"{starts[-1]} and more"]
+    counts = zip(names, measured.src.histogram, measured.trg.histogram, strict=True)
+    rows = [(name, f"{n_src:,}", f"{n_trg:,}") for name, n_src, n_trg in counts if n_src or n_trg]
+    return [("words", "source", "target"), *rows]
+
+
+def _print_plain(tables: tuple[Table, ...]) -> None:
+    with open_output(None) as stream:
+        for number, table in enumerate(tables):
+            if number:
+                write_line(stream, "")
+            widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+            for name, *cells in table:
+                right = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+                write_line(stream, "  ".join([name.ljust(widths[0]), *right]).rstrip())
+
+
+def _print_rich(title: str, tables: tuple[Table, ...]) -> None:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    console = Console()
+    for number, (header, *rows) in enumerate(tables):
+        # Text: a file name is no markup
+        table = RichTable(title=Text("lines by length" if number else title))
+        for column, name in enumerate(header):
+            table.add_column(name, justify="right" if column else "left")
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)

@@ -1,0 +1,31 @@
+"""mtkit evaluate"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="folder of a run, or one of its checkpoints")],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME", help="only this test set; may be repeated; also: dev")
+    ] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="beam size; default: the recipe's")] = None,
+    metrics: Annotated[str, typer.Option(help="bleu, chrf, chrf++, ter, separated by commas")] = "bleu,chrf",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="folder; default: MODEL/evaluation")] = None,
+    data_root: Annotated[Path | None, typer.Option(help="folder of the test sets, when they have moved")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
+) -> None:
+    """Translate the recipe's test sets, score them, write translations and a report.
+
+    Example: mtkit evaluate runs/multi30k-transformer --set flickr2016
+    """
+    from mtkit.reproduce.evaluation import evaluate_model
+
+    report = evaluate_model(
+        model, names=set_, beam_size=beam, metrics=metrics.split(","), output=output, data_root=data_root, device=device
+    )
+    print(report)

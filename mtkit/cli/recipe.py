@@ -1,0 +1,95 @@
+"""`mtkit recipe`: look at recipes before anything is trained from them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mtkit.errors import DataError, RecipeError
+
+if TYPE_CHECKING:
+    from mtkit.recipe import DataSection, FilePair, Recipe
+
+recipe_app = typer.Typer(no_args_is_help=True, help="Show and check recipes.")
+
+RecipeFile = Annotated[str, typer.Argument(metavar="RECIPE", help="Recipe file (YAML).")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in train.updates=100; may be repeated."),
+]
+
+
+@recipe_app.command("show")
+def show(recipe: RecipeFile, overrides: Overrides = None) -> None:
+    """Print the whole resolved recipe: every key with its value, as training would use it.
+
+    What extends, presets, defaults and --set contribute is spelled out, and the output is a recipe itself.
+
+    Example: mtkit recipe show recipes/toy/transformer.yaml --set train.updates=100
+    """
+    from mtkit.recipe import dump_recipe
+
+    _print(dump_recipe(_load(recipe, overrides)))
+
+
+@recipe_app.command("check")
+def check(recipe: RecipeFile, overrides: Overrides = None) -> None:
+    """Check a recipe: its keys and values, the model's sizes, and that its data is there. Trains nothing.
+
+    Example: mtkit recipe check recipes/multi30k/transformer.yaml --set data.root=corpora/multi30k
+    """
+    from mtkit.data.sources import open_bitext
+
+    loaded = _load(recipe, overrides)
+    mistakes = []
+    for key, source in _sources(loaded.data):
+        try:
+            open_bitext(source, src=loaded.data.src, trg=loaded.data.trg, root=loaded.data.root or "")
+        except DataError as error:
+            mistakes.append(f"{recipe}: {key}: {error}")
+    if mistakes:
+        raise RecipeError("\n".join(mistakes))
+    _print(f"{loaded.name}: ok\n")
+
+
+@recipe_app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of recipes, from which editors complete and explain their keys.
+
+    Example: mtkit recipe schema > recipe.schema.json
+    """
+    from mtkit.models import available, load
+    from mtkit.recipe import BackendSchema, recipe_schema
+
+    backends = [BackendSchema(name, load(name).Config, tuple(load(name).PRESETS)) for name in available()]
+    _print(json.dumps(recipe_schema(backends), indent=2, ensure_ascii=False) + "\n")
+
+
+def _load(recipe: str, overrides: list[str] | None) -> Recipe:
+    from mtkit.models import parse_config
+    from mtkit.recipe import load_recipe
+
+    return load_recipe(recipe, overrides or (), parse_model=parse_config)
+
+
+def _sources(data: DataSection) -> Iterator[tuple[str, FilePair | str]]:
+    """Every source of a recipe with its key."""
+    if isinstance(data.train, list):
+        for index, source in enumerate(data.train):
+            yield f"data.train.{index}", source
+    else:
+        yield "data.train", data.train
+    yield "data.dev", data.dev
+    for name, source in data.test.items():
+        yield f"data.test.{name}", source
+
+
+def _print(text: str) -> None:
+    """Text to standard output as UTF-8 with LF, whatever the locale and the platform."""
+    from mtkit.text.lines import open_output
+
+    with open_output(None) as output:
+        output.write(text.encode())

@@ -1,0 +1,1 @@
+"""Sentence pairs from their sources to padded batches."""

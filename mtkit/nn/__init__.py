@@ -1,0 +1,1 @@
+"""Layers that know nothing about words, files or training."""

@@ -1,0 +1,49 @@
+"""Token embeddings and the sinusoidal position signal."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+def sinusoidal_positions(length: int, d_model: int) -> Tensor:
+    """[length, d_model]: sin(pos / 10000^(2i/d)) at column 2i, the cosine at 2i + 1 (Vaswani et al. 2017, §3.5)."""
+    rates = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
+    table = torch.empty(length, d_model, dtype=torch.float64)
+    table[:, 0::2] = angles.sin()
+    table[:, 1::2] = angles.cos()[:, : d_model // 2]
+    return table.float()
+
+
+class SinusoidalPositions(nn.Module):
+    """Adds the sinusoidal signal; the table has no parameters and grows to any length."""
+
+    table: Tensor
+
+    def __init__(self, d_model: int, length: int = 256) -> None:
+        super().__init__()
+        self.d_model = d_model
+        self.register_buffer("table", sinusoidal_positions(length, d_model), persistent=False)
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """x [batch, length, d_model] stands at positions start, start + 1, …"""
+        end = start + x.size(1)
+        if end > self.table.size(0):
+            self.table = sinusoidal_positions(max(end, 2 * self.table.size(0)), self.d_model).to(self.table)
+        return x + self.table[start:end]
+
+
+class TokenEmbedding(nn.Embedding):
+    """Embeddings drawn from N(0, 1/d) and multiplied by sqrt(d) (Vaswani et al. 2017, §3.4); padding is 0."""
+
+    def __init__(self, vocab_size: int, d_model: int, pad_id: int) -> None:
+        super().__init__(vocab_size, d_model, padding_idx=pad_id)
+        nn.init.normal_(self.weight, std=d_model**-0.5)
+        with torch.no_grad():
+            self.weight[pad_id].zero_()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return super().forward(tokens) * math.sqrt(self.embedding_dim)

@@ -1,0 +1,205 @@
+"""The gated recurrent unit of Cho et al. (2014), and what recurrent translators build around it.
+
+`GRUCell` holds the weights; it answers for one step (search) and for a whole sequence (training). Sequences are
+time first inside this file, `[len, batch, d]`, so that a time step is one contiguous block.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+sigmoid_backward = torch.ops.aten.sigmoid_backward
+tanh_backward = torch.ops.aten.tanh_backward
+
+
+def matmul_dtype(tensor: Tensor) -> torch.dtype:
+    """The type of matrix products at this point: autocast's where autocast is on, else the tensor's own."""
+    kind = tensor.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else tensor.dtype
+
+
+class GRUCell(nn.Module):
+    """Gated recurrent unit as in Bahdanau et al. (2015), A.1.1-A.1.2, with an optional context vector.
+
+    z = sigmoid(W_z e + U_z s + C_z c), r likewise, s~ = tanh(W e + U [r * s] + C c), s' = (1 - z) * s + z * s~.
+    Differs from `torch.nn.GRU`: there z weighs the old state and r comes after the product.
+
+    `input` is [W_z; W_r; W] with the only bias (the paper leaves biases out of its equations), `context` is
+    [C_z; C_r; C], `recurrent` is [U_z; U_r; U].
+    """
+
+    context: nn.Linear | None
+
+    def __init__(self, d_input: int, d_hidden: int, d_context: int | None = None) -> None:
+        super().__init__()
+        self.d_hidden = d_hidden
+        self.input = nn.Linear(d_input, 3 * d_hidden)
+        self.context = None if d_context is None else nn.Linear(d_context, 3 * d_hidden, bias=False)
+        self.recurrent = nn.Linear(d_hidden, 3 * d_hidden, bias=False)
+
+    def project(self, inputs: Tensor, context: Tensor) -> Tensor:
+        """W e + C c, [..., 3 d_hidden]; `context` may lack leading dimensions of `inputs`."""
+        assert self.context is not None
+        return self.input(inputs) + self.context(context)
+
+    def zero_state(self, batch: int) -> Tensor:
+        """The state before an encoder's first token, [batch, d_hidden]."""
+        return self.recurrent.weight.new_zeros(batch, self.d_hidden)
+
+    def forward(self, inputs: Tensor, state: Tensor) -> Tensor:
+        """One step: `inputs` [batch, 3 d_hidden] is W e + C c, `state` [batch, d_hidden]; the next state."""
+        of_gates, of_candidate = self.recurrent.weight.split([2 * self.d_hidden, self.d_hidden])
+        input_gates, input_candidate = inputs.split([2 * self.d_hidden, self.d_hidden], dim=-1)
+        update, reset = torch.sigmoid(input_gates + functional.linear(state, of_gates)).chunk(2, dim=-1)
+        candidate = torch.tanh(input_candidate + functional.linear(reset * state, of_candidate))
+        return torch.lerp(state, candidate.to(state.dtype), update.to(state.dtype))
+
+    def scan(self, inputs: Tensor, state: Tensor, pad_mask: Tensor | None = None, *, reverse: bool = False) -> Tensor:
+        """All states of a sequence, [len, batch, d_hidden]; entry t is the state after reading entry t.
+
+        `inputs` [len, batch, 3 d_hidden] is W e + C c, `state` [batch, d_hidden] comes before the first step. The
+        state passes unchanged over padding, `pad_mask` [batch, len], True = padding; so with `reverse` (last entry
+        first) reading begins at the last real token, and the last state of a forward scan is that of the last token.
+        """
+        dtype = matmul_dtype(inputs)
+        padding = None if pad_mask is None else pad_mask.t()[:, :, None]
+        return _Scan.apply(inputs.to(dtype), state, self.recurrent.weight.to(dtype), padding, reverse)
+
+
+class _Scan(torch.autograd.Function):
+    """`GRUCell.forward` over time, with the gradient by hand.
+
+    Autograd would make a weight gradient at every time step and add them up; here one product over all steps makes
+    it, which is faster and, in bf16, sums in full precision.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, state: Tensor, weight: Tensor, padding: Tensor | None, reverse: bool
+    ) -> Tensor:
+        n_steps, batch, _ = inputs.shape
+        d_hidden = weight.shape[1]
+        of_gates, of_candidate = weight[: 2 * d_hidden].t(), weight[2 * d_hidden :].t()
+        gates = inputs.new_empty(n_steps, batch, 2 * d_hidden)
+        candidates = inputs.new_empty(n_steps, batch, d_hidden)
+        states = state.new_empty(n_steps, batch, d_hidden)
+        initial = state
+        with torch.autocast(inputs.device.type, enabled=False):
+            for t in _order(n_steps, reverse):
+                narrow = state.to(inputs.dtype)
+                torch.addmm(inputs[t, :, : 2 * d_hidden], narrow, of_gates, out=gates[t]).sigmoid_()
+                update, reset = gates[t].chunk(2, dim=-1)
+                if padding is not None:
+                    update.masked_fill_(padding[t], 0.0)  # z = 0 keeps the old state exactly, and stops the gradient
+                torch.addmm(inputs[t, :, 2 * d_hidden :], reset * narrow, of_candidate, out=candidates[t]).tanh_()
+                state = torch.lerp(state, candidates[t].to(state.dtype), update.to(state.dtype), out=states[t])
+        ctx.save_for_backward(initial, weight, gates, candidates, states)
+        ctx.reverse = reverse
+        return states
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_states: Tensor) -> tuple[Tensor | None, ...]:
+        initial, weight, gates, candidates, states = ctx.saved_tensors
+        n_steps, batch, d_hidden = states.shape
+        of_gates, of_candidate = weight.split([2 * d_hidden, d_hidden])
+        d_inputs = gates.new_empty(n_steps, batch, 3 * d_hidden)
+        before = previous_states(initial, states, reverse=ctx.reverse)
+        with torch.autocast(states.device.type, enabled=False):
+            d_state = torch.zeros_like(initial)
+            for t in reversed(_order(n_steps, ctx.reverse)):
+                d_next = d_state + d_states[t]
+                d_state = step_backward(d_next, before[t], gates[t], candidates[t], of_candidate, d_inputs[t])
+                d_state += torch.mm(d_inputs[t, :, : 2 * d_hidden], of_gates).to(d_state.dtype)
+            narrow = before.to(weight.dtype)
+            reset_states = gates[..., d_hidden:] * narrow
+            d_weight = torch.cat(
+                [
+                    weight_gradient(d_inputs[..., : 2 * d_hidden], narrow),
+                    weight_gradient(d_inputs[..., 2 * d_hidden :], reset_states),
+                ]
+            )
+        return d_inputs, d_state, d_weight, None, None
+
+
+def _order(n_steps: int, reverse: bool) -> range:
+    return range(n_steps - 1, -1, -1) if reverse else range(n_steps)
+
+
+def previous_states(initial: Tensor, states: Tensor, *, reverse: bool = False) -> Tensor:
+    """The state before each step, [len, batch, d_hidden], from the state after each step."""
+    return torch.cat([states[1:], initial[None]]) if reverse else torch.cat([initial[None], states[:-1]])
+
+
+def step_backward(
+    d_next: Tensor, state: Tensor, gates: Tensor, candidate: Tensor, of_candidate: Tensor, d_inputs: Tensor
+) -> Tensor:
+    """Gradient of one GRU step from that of its result, `d_next` [batch, d_hidden].
+
+    Writes the gradient of the step's inputs to `d_inputs` [batch, 3 d_hidden] and returns that of `state`, less its
+    way through z and r: this product is the caller's, who may have more to multiply with the state's weights.
+    """
+    update, reset = gates.to(state.dtype).chunk(2, dim=-1)
+    candidate = candidate.to(state.dtype)
+    d_update, d_reset, d_candidate = d_inputs.chunk(3, dim=-1)
+    d_candidate.copy_(tanh_backward(d_next * update, candidate))
+    d_update.copy_(sigmoid_backward(d_next * (candidate - state), update))
+    d_reset_state = torch.mm(d_candidate, of_candidate).to(state.dtype)
+    d_reset.copy_(sigmoid_backward(d_reset_state * state, reset))
+    return torch.addcmul(d_next, d_next, update, value=-1).addcmul_(d_reset_state, reset)
+
+
+def weight_gradient(d_products: Tensor, factors: Tensor) -> Tensor:
+    """Gradient of a weight matrix [d_out, d_in] over all steps: [len, batch, d_out] and [len, batch, d_in]."""
+    return torch.mm(d_products.flatten(0, 1).t(), factors.flatten(0, 1))
+
+
+class MaxoutReadout(nn.Module):
+    """Deep output of Bahdanau et al. (2015), A.2.2: t~ = U_o s_{i-1} + V_o E y_{i-1} + C_o c_i, t_j = max(t~_2j-1, t~_2j).
+
+    The state is the one before this step, as the paper prints it. `state` carries the only bias.
+    """
+
+    def __init__(self, d_state: int, d_embedding: int, d_context: int, d_maxout: int) -> None:
+        super().__init__()
+        self.state = nn.Linear(d_state, 2 * d_maxout)
+        self.embedding = nn.Linear(d_embedding, 2 * d_maxout, bias=False)
+        self.context = nn.Linear(d_context, 2 * d_maxout, bias=False)
+
+    def forward(self, state: Tensor, embedding: Tensor, context: Tensor) -> Tensor:
+        """[..., d_maxout]; `context` may broadcast over the leading dimensions of the others."""
+        pairs = self.state(state) + self.embedding(embedding) + self.context(context)
+        return torch.maximum(pairs[..., 0::2], pairs[..., 1::2])
+
+
+def initialize(model: nn.Module, scheme: Literal["paper", "xavier"]) -> None:
+    """Draw all weights of a recurrent translator.
+
+    paper: N(0, 0.01^2) (Bahdanau et al. 2015, B.1). xavier: Glorot and Bengio (2010) for matrices, a GRU's gates apart,
+    and N(0, 1/d) for embeddings. Both: recurrent matrices orthogonal, biases and the row of padding 0.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            if scheme == "paper":
+                nn.init.normal_(module.weight, std=0.01)
+            else:
+                nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=0.01 if scheme == "paper" else module.embedding_dim**-0.5)
+            with torch.no_grad():
+                module.weight[module.padding_idx].zero_()
+    for module in model.modules():
+        if isinstance(module, GRUCell):
+            for gate in module.recurrent.weight.chunk(3):
+                nn.init.orthogonal_(gate)
+            if scheme == "xavier":
+                for linear in (module.input, module.context):
+                    for gate in () if linear is None else linear.weight.chunk(3):
+                        nn.init.xavier_uniform_(gate)

@@ -1,0 +1,1 @@
+"""What a finished run has to show: its description, its scores, its report."""

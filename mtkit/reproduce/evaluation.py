@@ -1,0 +1,187 @@
+"""The test sets of a recipe, translated and scored by its model."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tqdm import tqdm
+
+from mtkit.checkpoint import LoadedModel, load_model
+from mtkit.data.sources import Bitext, check_aligned, open_bitext
+from mtkit.errors import RequestError
+from mtkit.evaluate.bleu import Score, corpus_scores
+from mtkit.evaluate.plots import attention_heatmap, learning_curve
+from mtkit.search.translator import Translation, Translator
+from mtkit.text.lines import open_output, write_line
+from mtkit.train.log import METRICS_FILE
+from mtkit.train.precision import resolve_device
+
+_BLOCK = 500  # lines translated between two moves of the bar
+_PICTURE_WORDS = range(6, 15)  # a sentence of this many words makes a readable attention picture
+
+
+class SetReport(NamedTuple):
+    """One test set, translated and scored."""
+
+    name: str
+    n_segments: int
+    scores: list[Score]
+    seconds: float
+    files: Path  # the common start of NAME.src, NAME.ref, NAME.hyp
+    picture: Path | None
+    samples: list[tuple[str, str, str]]  # source, reference, translation
+
+
+def evaluate_model(
+    folder: Path,
+    *,
+    names: Sequence[str] | None = None,
+    beam_size: int | None = None,
+    metrics: Sequence[str] = ("bleu", "chrf"),
+    output: Path | None = None,
+    data_root: Path | None = None,
+    device: str = "auto",
+    n_samples: int = 10,
+) -> str:
+    """Translate and score the recipe's test sets; the report as text, also written to `output`/report.txt.
+
+    Raises: ModelError, DataError; RequestError for a test set that the recipe does not name.
+    """
+    loaded = load_model(folder, device=resolve_device(device))
+    bitexts = _open_sets(loaded, names, data_root)
+    target = output or loaded.folder / "evaluation"
+    target.mkdir(parents=True, exist_ok=True)
+    beam = beam_size or loaded.recipe.search.beam_size
+    reports = [_evaluate_set(loaded, name, bitext, beam, metrics, target, n_samples) for name, bitext in bitexts.items()]
+    (target / "scores.json").write_text(
+        json.dumps([_as_json(loaded, report, beam) for report in reports], indent=1, ensure_ascii=False) + "\n",
+        encoding="utf-8",
+        newline="\n",
+    )
+    curve = _draw_learning_curve(loaded, target)
+    text = _render(loaded, reports, beam, curve)
+    (target / "report.txt").write_text(text + "\n", encoding="utf-8", newline="\n")
+    return text
+
+
+def _open_sets(loaded: LoadedModel, names: Sequence[str] | None, data_root: Path | None) -> dict[str, Bitext]:
+    data = loaded.recipe.data
+    sources = dict(data.test)
+    if names and "dev" in names:
+        sources["dev"] = data.dev
+    for name in names or ():
+        if name not in sources:
+            raise RequestError(f"--set {name}: the recipe has the test sets {', '.join(data.test) or 'none'} (and dev)")
+    wanted = {name: sources[name] for name in (names or data.test)}
+    if not wanted:
+        raise RequestError(f"{loaded.folder}: the recipe names no test set (data.test); --set dev scores the dev set")
+    root = data_root or Path(data.root or ".")
+    bitexts = {name: open_bitext(source, src=data.src, trg=data.trg, root=root) for name, source in wanted.items()}
+    for bitext in bitexts.values():
+        check_aligned(bitext)
+    return bitexts
+
+
+def _translator(loaded: LoadedModel, beam_size: int, need_attention: bool) -> Translator:
+    search = loaded.recipe.search
+    return Translator(
+        loaded.model,
+        loaded.tokenizers,
+        beam_size=beam_size,
+        length_penalty=search.length_penalty,
+        length_normalization=search.length_normalization,
+        max_length_ratio=search.max_length_ratio,
+        max_length_extra=search.max_length_extra,
+        max_source_tokens=search.max_source_tokens,
+        need_attention=need_attention,
+        device=next(loaded.model.parameters()).device,
+    )
+
+
+def _evaluate_set(
+    loaded: LoadedModel, name: str, bitext: Bitext, beam: int, metrics: Sequence[str], target: Path, n_samples: int
+) -> SetReport:
+    pairs = list(bitext.pairs())
+    sources, references = [src for src, _ in pairs], [trg for _, trg in pairs]
+    translator = _translator(loaded, beam, need_attention=False)
+    begun = time.monotonic()
+    hypotheses: list[str] = []
+    with tqdm(total=len(sources), desc=name, unit=" lines", leave=False, disable=not sys.stderr.isatty()) as bar:
+        for start in range(0, len(sources), _BLOCK):
+            block = translator.translate(sources[start : start + _BLOCK])
+            hypotheses += [translation.text for translation in block]
+            bar.update(len(block))
+    seconds = time.monotonic() - begun
+    for suffix, lines in (("src", sources), ("ref", references), ("hyp", hypotheses)):
+        with open_output(target / f"{name}.{suffix}") as stream:
+            for line in lines:
+                write_line(stream, line)
+    scores = corpus_scores(hypotheses, [references], metrics=metrics, trg_lang=loaded.recipe.data.trg)
+    rows = [len(pairs) * number // n_samples for number in range(min(n_samples, len(pairs)))]
+    samples = [(sources[row], references[row], hypotheses[row]) for row in rows]
+    return SetReport(
+        name, len(pairs), scores, seconds, target / name, _draw_attention(loaded, sources, target / f"{name}.attention.png"), samples
+    )
+
+
+def _draw_attention(loaded: LoadedModel, sources: Sequence[str], path: Path) -> Path | None:
+    """The attention picture of the first sentence of readable length; None without attention or such a sentence."""
+    if not loaded.model.has_attention:
+        return None
+    source = next((line for line in sources if len(line.split()) in _PICTURE_WORDS), None)
+    if source is None:
+        return None
+    with torch.inference_mode():
+        translation: Translation = _translator(loaded, 1, need_attention=True).translate([source])[0]
+    best = translation.hypotheses[0]
+    if best.attention is None:
+        return None
+    src_tokens = [*loaded.tokenizers.src.pieces(loaded.tokenizers.src.encode([source])[0]), "</s>"]
+    attention_heatmap(best.attention.float().cpu().numpy(), src_tokens, [*best.tokens, "</s>"], path)
+    return path
+
+
+def _draw_learning_curve(loaded: LoadedModel, target: Path) -> Path | None:
+    metrics = loaded.folder / METRICS_FILE
+    if not metrics.is_file():
+        return None
+    entries = [json.loads(line) for line in metrics.read_text(encoding="utf-8").split("\n") if line]
+    points = [(entry["minutes"], entry["dev_bleu"]) for entry in entries if "dev_bleu" in entry]
+    if len(points) < 2:
+        return None
+    path = target / "learning-curve.png"
+    learning_curve({loaded.recipe.name: points}, path)
+    return path
+
+
+def _as_json(loaded: LoadedModel, report: SetReport, beam: int) -> dict[str, Any]:
+    return {
+        "system": loaded.recipe.name,
+        "update": loaded.update,
+        "set": report.name,
+        "segments": report.n_segments,
+        "beam_size": beam,
+        "seconds": round(report.seconds, 2),
+        "scores": [score._asdict() for score in report.scores],
+    }
+
+
+def _render(loaded: LoadedModel, reports: Sequence[SetReport], beam: int, curve: Path | None) -> str:
+    lines = [f"{loaded.recipe.name}, update {loaded.update:,}, beam {beam}"]
+    for report in reports:
+        lines += ["", f"{report.name}: {report.n_segments:,} segments in {report.seconds:.1f} s"]
+        lines += [f"  {score.name:<6} {score.score:6.2f}  {score.signature}" for score in report.scores]
+        lines.append(f"  translations     {report.files}.hyp")
+        if report.picture:
+            lines.append(f"  attention        {report.picture}")
+        for source, reference, hypothesis in report.samples:
+            lines += ["", f"    source     {source}", f"    reference  {reference}", f"    mtkit      {hypothesis}"]
+    if curve:
+        lines += ["", f"learning curve   {curve}"]
+    return "\n".join(lines)

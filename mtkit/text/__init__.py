@@ -1,0 +1,1 @@
+"""Strings only: lines, normalisation, subwords, the synthetic bitext."""

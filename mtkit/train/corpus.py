@@ -1,0 +1,99 @@
+"""From a recipe's data and text sections to token ids: everything that is read before a model exists."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+from mtkit.data.sources import Bitext, check_aligned, open_bitext
+from mtkit.data.store import TokenStore, build_store
+from mtkit.recipe import DataSection, Recipe, TextSection
+from mtkit.text.tokenizer import Tokenizers, learn
+
+Say = Callable[[str], None]
+
+
+class Corpora(NamedTuple):
+    """The bitexts of a recipe, opened and found aligned."""
+
+    train: tuple[Bitext, ...]
+    dev: Bitext
+    tests: dict[str, Bitext]
+    n_train_pairs: int
+
+
+def open_corpora(data: DataSection) -> Corpora:
+    """Open every bitext that the recipe names and count its lines, before anything is written.
+
+    Raises: DataError for a missing file, unequal line counts or a text of nothing.
+    """
+    root = Path(data.root or ".")
+
+    def open_one(source: object) -> Bitext:
+        return open_bitext(source, src=data.src, trg=data.trg, root=root)  # type: ignore[arg-type]
+
+    sources = data.train if isinstance(data.train, list) else [data.train]
+    # All are opened first: a mistyped test set is found before a long training text is counted.
+    train, dev = tuple(open_one(source) for source in sources), open_one(data.dev)
+    tests = {name: open_one(source) for name, source in data.test.items()}
+    for bitext in (dev, *tests.values()):
+        check_aligned(bitext)
+    return Corpora(train, dev, tests, sum(check_aligned(bitext) for bitext in train))
+
+
+def learn_tokenizers(corpora: Corpora, text: TextSection, say: Say) -> Tokenizers:
+    """Learn the vocabulary, or one for each side, from the training bitext."""
+
+    def report_skipped(count: int, limit: int) -> None:
+        say(f"vocabulary: {count:,} lines longer than {limit:,} bytes were left out of learning it")
+
+    def learn_from(*sides: int) -> object:
+        return learn(
+            _lines(corpora, sides),
+            kind=text.subword,
+            vocab_size=text.vocab_size,
+            normalization=text.normalization,
+            character_coverage=text.character_coverage,
+            byte_fallback=text.byte_fallback,
+            on_skipped=report_skipped,
+        )
+
+    if text.shared_vocab:
+        joint = learn_from(0, 1)
+        return Tokenizers(joint, joint, True)  # type: ignore[arg-type]
+    return Tokenizers(learn_from(0), learn_from(1), False)  # type: ignore[arg-type]
+
+
+def _lines(corpora: Corpora, sides: tuple[int, ...]) -> Iterator[str]:
+    for bitext in corpora.train:
+        for pair in bitext.pairs():
+            for side in sides:
+                yield pair[side]
+
+
+def build_train_store(corpora: Corpora, recipe: Recipe, tokenizers: Tokenizers) -> TokenStore:
+    """The training bitext as ids, filtered, from the cache when it was made before; a bar on a terminal.
+
+    Raises: DataError when no pair is left.
+    """
+    with tqdm(total=corpora.n_train_pairs, unit=" pairs", disable=not sys.stderr.isatty(), leave=False) as bar:
+        return build_store(corpora.train, tokenizers, recipe.data.filters, progress=lambda n_read: bar.update(n_read - bar.n))
+
+
+def count_overlap(corpora: Corpora) -> dict[str, int]:
+    """For the dev set and each test set: how many of its pairs also stand in the training bitext."""
+    held_out = {"dev": corpora.dev, **corpora.tests}
+    pairs_of = {name: [_key(pair) for pair in bitext.pairs()] for name, bitext in held_out.items()}
+    wanted = set(itertools.chain.from_iterable(pairs_of.values()))
+    seen = {key for bitext in corpora.train for pair in bitext.pairs() if (key := _key(pair)) in wanted}
+    return {name: sum(key in seen for key in keys) for name, keys in pairs_of.items()}
+
+
+def _key(pair: tuple[str, str]) -> tuple[str, str]:
+    """Pairs that differ in white space or case alone count as the same."""
+    return " ".join(pair[0].split()).casefold(), " ".join(pair[1].split()).casefold()

@@ -1,0 +1,236 @@
+"""One recipe, one run folder: start it, or go on where it stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel
+from rich.console import Console
+
+from mtkit import models
+from mtkit.checkpoint import (
+    RECIPE_FILE,
+    TOKENIZER_FOLDER,
+    Checkpoint,
+    checkpoints_folder,
+    list_updates,
+    load_checkpoint,
+    tokenizer_fingerprints,
+)
+from mtkit.data.store import TokenStore
+from mtkit.errors import ModelError, RecipeError, RequestError
+from mtkit.recipe import Recipe, dump_recipe, load_recipe
+from mtkit.search.translator import Translator
+from mtkit.text.tokenizer import PAD_ID, Tokenizers
+from mtkit.train import preflight
+from mtkit.train.corpus import Corpora, build_train_store, count_overlap, learn_tokenizers, open_corpora
+from mtkit.train.log import LOG_FILE, METRICS_FILE, TrainingLog
+from mtkit.train.memory import keep_freed_pages
+from mtkit.train.precision import resolve_device, resolve_precision
+from mtkit.train.signals import StopRequest
+from mtkit.train.trainer import DevTask, Outcome, Trainer
+from mtkit.train.validation import make_dev_set
+
+# What may differ between a run and the recipe that continues it: when to stop, what is shown and kept, how to
+# search. Everything else would make another model.
+_MAY_CHANGE = {
+    "data.test",
+    "search",
+    *(
+        f"train.{key}"
+        for key in ("updates", "epochs", "max_minutes", "patience", "keep", "average_last", "sample_translations")
+    ),
+}
+
+
+def train(recipe: Recipe, run: Path, *, resume: bool = False, restart: bool = False, device: str = "auto") -> Outcome:
+    """Train what the recipe says in folder `run`; a run of the same recipe that is there already is continued.
+
+    Raises: RequestError (nothing is written) for a recipe, text or folder that cannot be used; TrainingError when
+    training cannot go on.
+    """
+    _check_folder(recipe, run, resume=resume, restart=restart)
+    the_device = resolve_device(device)
+    precision = resolve_precision(recipe.train.precision, the_device)
+    config = models.parse_config(recipe.model)
+    _check_fit(recipe, config)
+    corpora = open_corpora(recipe.data)
+    if the_device.type == "cpu":
+        keep_freed_pages()
+    torch.manual_seed(recipe.train.seed)
+    fresh = restart or not (run / RECIPE_FILE).is_file()
+    # Up to here a wrong request has written nothing; learning the vocabulary still comes before the folder.
+    tokenizers = _learn(corpora, recipe) if fresh else Tokenizers.load(run / TOKENIZER_FOLDER)
+    store = _build_store(corpora, recipe, tokenizers)
+    run.mkdir(parents=True, exist_ok=True)
+    with _alone_in(run):
+        if fresh:
+            _start_folder(run, recipe, tokenizers)
+        else:
+            (run / RECIPE_FILE).write_text(dump_recipe(recipe), encoding="utf-8", newline="\n")
+        found = None if fresh else _newest_checkpoint(run)
+        log = TrainingLog(run, keep_until=found[1].state["update"] if found else 0)
+        try:
+            trainer = _build_trainer(recipe, run, config, corpora, tokenizers, store, log, the_device, precision)
+            if found:
+                trainer.restore(found[1], found[0])
+                log.say(f"{run}: going on after update {trainer.position.update:,}")
+            else:
+                _show_preflight(recipe, corpora, store, trainer, run)
+            with StopRequest() as stop:
+                outcome = trainer.train(stop)
+            log.say(_last_words(run, outcome))
+        finally:
+            log.close()
+    return outcome._replace(exit_status=stop.exit_status)
+
+
+def _check_folder(recipe: Recipe, run: Path, *, resume: bool, restart: bool) -> None:
+    if resume and restart:
+        raise RequestError("--resume and --restart contradict each other")
+    if run.exists() and not run.is_dir():
+        raise RequestError(f"{run}: is a file; --output names the folder of the run")
+    has_run = (run / RECIPE_FILE).is_file()
+    if resume and not has_run:
+        raise RequestError(f"{run}: there is no run to resume")
+    if run.is_dir() and any(run.iterdir()) and not has_run and not (run / ".lock").exists():
+        raise RequestError(f"{run}: holds something else than a run; choose another --output")
+    if has_run and not restart:
+        differing = sorted(_differences(load_recipe(run / RECIPE_FILE).model_dump(), recipe.model_dump()))
+        if differing:
+            raise RequestError(
+                f"{run}: holds a run of another recipe (it differs in {', '.join(differing[:5])}); choose another "
+                "--output, or --restart to train anew in its place"
+            )
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key in old.keys() | new.keys():
+        name = prefix + key
+        if name in _MAY_CHANGE or old.get(key) == new.get(key):
+            continue
+        if isinstance(old.get(key), Mapping) and isinstance(new.get(key), Mapping):
+            yield from _differences(old[key], new[key], name + ".")
+        else:
+            yield name
+
+
+def _check_fit(recipe: Recipe, config: BaseModel) -> None:
+    """Relations between the model and the rest of the recipe, which the model's own Config cannot see."""
+    if getattr(config, "tied_embeddings", None) == "three_way" and not recipe.text.shared_vocab:
+        raise RecipeError("model.tied_embeddings: three_way needs text.shared_vocab: true; use two_way or none")
+    if recipe.train.schedule == "noam" and not hasattr(config, "d_model"):
+        raise RecipeError(f"train.schedule: noam needs a model with a d_model, which {recipe.model['type']} has not")
+
+
+@contextmanager
+def _alone_in(run: Path) -> Iterator[None]:
+    """Hold the folder's lock; the system lets go of it when the process ends, however it ends.
+
+    Raises: RequestError when another trainer holds it.
+    """
+    with (run / ".lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RequestError(f"{run}: another trainer is at work in this folder") from error
+        yield
+
+
+def _learn(corpora: Corpora, recipe: Recipe) -> Tokenizers:
+    text = recipe.text
+    _note(f"learning {'one' if text.shared_vocab else 'two'} {text.subword} vocabulary of {text.vocab_size:,} tokens")
+    return learn_tokenizers(corpora, text, _note)
+
+
+def _build_store(corpora: Corpora, recipe: Recipe, tokenizers: Tokenizers) -> TokenStore:
+    _note(f"reading {corpora.n_train_pairs:,} training pairs")
+    return build_train_store(corpora, recipe, tokenizers)
+
+
+def _start_folder(run: Path, recipe: Recipe, tokenizers: Tokenizers) -> None:
+    """Leave nothing of an older run, then write what does not change during the run; the recipe comes last."""
+    for name in ("checkpoints", "evaluation", TOKENIZER_FOLDER):
+        shutil.rmtree(run / name, ignore_errors=True)
+    for name in ("best", "last", METRICS_FILE, LOG_FILE, RECIPE_FILE):
+        (run / name).unlink(missing_ok=True)
+    tokenizers.save(run / TOKENIZER_FOLDER)
+    (run / RECIPE_FILE).write_text(dump_recipe(recipe), encoding="utf-8", newline="\n")
+
+
+def _newest_checkpoint(run: Path) -> tuple[Path, Checkpoint] | None:
+    """The newest checkpoint that is whole; a damaged one is named and passed over."""
+    for update in reversed(list_updates(run)):
+        folder = checkpoints_folder(run) / f"update-{update}"
+        try:
+            return folder, load_checkpoint(folder)
+        except ModelError as error:
+            _note(f"{error}; trying the checkpoint before it")
+            shutil.rmtree(folder)
+    return None
+
+
+def _build_trainer(
+    recipe: Recipe,
+    run: Path,
+    config: BaseModel,
+    corpora: Corpora,
+    tokenizers: Tokenizers,
+    store: TokenStore,
+    log: TrainingLog,
+    device: torch.device,
+    precision: Any,
+) -> Trainer:
+    model = models.build(recipe.model, tokenizers.src.vocab_size, tokenizers.trg.vocab_size, PAD_ID)
+    search = recipe.search
+    translator = Translator(
+        model,
+        tokenizers,
+        beam_size=1,
+        length_penalty=search.length_penalty,
+        length_normalization=search.length_normalization,
+        max_length_ratio=search.max_length_ratio,
+        max_length_extra=search.max_length_extra,
+        max_source_tokens=search.max_source_tokens,
+        device=device,
+    )
+    dev = make_dev_set(list(corpora.dev.pairs()), tokenizers)
+    return Trainer(
+        run,
+        model,
+        recipe.train,
+        store,
+        DevTask(dev, translator, recipe.data.trg),
+        log,
+        device=device,
+        precision=precision,
+        d_model=getattr(config, "d_model", None),
+        saved_with_model={"tokenizers": tokenizer_fingerprints(tokenizers)},
+    )
+
+
+def _show_preflight(recipe: Recipe, corpora: Corpora, store: TokenStore, trainer: Trainer, run: Path) -> None:
+    n_held_out = {name: sum(1 for _ in bitext.pairs()) for name, bitext in {"dev": corpora.dev, **corpora.tests}.items()}
+    rehearsal = preflight.rehearse(trainer)
+    table = preflight.preflight_table(recipe, store, trainer, rehearsal, count_overlap(corpora), n_held_out)
+    Console(file=sys.stderr).print(table)
+    with (run / LOG_FILE).open("a", encoding="utf-8") as stream:
+        Console(file=stream, width=120).print(table)
+
+
+def _last_words(run: Path, outcome: Outcome) -> str:
+    if outcome.interrupted:
+        return f"{run}: stopped by {outcome.reason} after update {outcome.update:,}; the same command goes on from there"
+    best = f"best: {outcome.best_name}, dev {outcome.best:.2f}" if outcome.best is not None else "no best checkpoint"
+    return f"{run}: done after update {outcome.update:,} ({outcome.reason}); {best}"
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

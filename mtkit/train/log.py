@@ -1,0 +1,76 @@
+"""The training log: metrics.jsonl, train.log, the console line and the bar, all from the same numbers."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+METRICS_FILE = "metrics.jsonl"
+LOG_FILE = "train.log"
+
+_BAR = "{percentage:3.0f}% |{bar}| {postfix}"
+
+
+def minutes_text(minutes: float) -> str:
+    """A time that a reader takes in at once: `45 s`, `12 min`, `3 h 05 min`."""
+    if minutes < 1:
+        return f"{max(0, round(minutes * 60))} s"
+    if minutes < 90:
+        return f"{minutes:.0f} min"
+    return f"{int(minutes // 60)} h {int(minutes % 60):02d} min"
+
+
+class TrainingLog:
+    """Writes beside the run and to stderr; stdout stays free for results."""
+
+    def __init__(self, run: Path, *, keep_until: int | None = None) -> None:
+        """Open the log of a run; with `keep_until`, forget what was reported after that update."""
+        self._metrics = run / METRICS_FILE
+        self._log = run / LOG_FILE
+        if keep_until is not None:
+            _forget_after(self._metrics, keep_until)
+        self._bar = tqdm(total=100, bar_format=_BAR, file=sys.stderr, disable=not sys.stderr.isatty(), leave=False)
+
+    def close(self) -> None:
+        self._bar.close()
+
+    def say(self, text: str) -> None:
+        """One message for the reader, on stderr and in train.log."""
+        self._bar.write(text, file=sys.stderr)
+        with self._log.open("a", encoding="utf-8", newline="\n") as stream:
+            stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
+
+    def record(self, entry: Mapping[str, Any]) -> None:
+        """One object of metrics.jsonl."""
+        with self._metrics.open("a", encoding="utf-8", newline="\n") as stream:
+            stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+    def progress(self, fraction: float, minutes_left: float | None, loss_nats: float) -> None:
+        """Move the bar: the part of the run that is done, and the time to its end."""
+        left = f"{minutes_text(minutes_left)} left" if minutes_left is not None else "…"
+        self._bar.n = round(100 * fraction, 1)
+        self._bar.set_postfix_str(f"loss {loss_nats:.3f}, {left}", refresh=False)
+        self._bar.refresh()
+
+
+def _forget_after(metrics: Path, update: int) -> None:
+    """Drop what an interrupted run reported after its last checkpoint: those updates come again."""
+    if not metrics.exists():
+        return
+    kept = []
+    for line in metrics.read_text(encoding="utf-8").split("\n"):
+        try:
+            entry = json.loads(line)
+        except ValueError:  # a line cut by a kill
+            continue
+        if entry.get("update", 0) <= update:
+            kept.append(line + "\n")
+    aside = metrics.with_name(f".{metrics.name}.part")
+    aside.write_text("".join(kept), encoding="utf-8", newline="\n")
+    aside.replace(metrics)

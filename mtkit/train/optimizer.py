@@ -1,0 +1,56 @@
+"""Optimizer and learning-rate schedule from the recipe."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from mtkit.errors import RecipeError
+from mtkit.recipe import TrainSection
+
+
+def build_optimizer(model: nn.Module, section: TrainSection) -> torch.optim.Optimizer:
+    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019) in one fused kernel; the rate is set per update."""
+    kind = torch.optim.AdamW if section.optimizer == "adamw" else torch.optim.Adam
+    return kind(
+        model.parameters(),
+        lr=section.lr,
+        betas=section.betas,
+        eps=section.eps,
+        weight_decay=section.weight_decay,
+        fused=True,
+    )
+
+
+def learning_rate(update: int, section: TrainSection, d_model: int | None) -> float:
+    """The rate of update 1, 2, 3, …
+
+    - constant: lr after the warm-up.
+    - noam: lr · d_model^-0.5 · min(update^-0.5, update · warmup^-1.5) (Vaswani et al. 2017, eq. 3; lr is a factor, 1 in
+      the paper).
+    - inverse_sqrt: lr at the end of the warm-up, then falling with update^-0.5.
+    - cosine: from lr at the end of the warm-up to 0 at `updates`.
+    """
+    warmup = section.warmup_updates
+    if section.schedule == "noam":
+        if d_model is None:
+            raise RecipeError("train.schedule: noam needs a model with a d_model")
+        rise = update * warmup**-1.5 if warmup else math.inf
+        return section.lr * d_model**-0.5 * min(update**-0.5, rise)
+    if update < warmup:
+        return section.lr * update / warmup
+    if section.schedule == "inverse_sqrt":
+        return section.lr * math.sqrt(max(warmup, 1) / update)
+    if section.schedule == "cosine":
+        if section.updates is None:
+            raise RecipeError("train.schedule: cosine needs train.updates")
+        progress = min(1.0, (update - warmup) / max(1, section.updates - warmup))
+        return section.lr * 0.5 * (1 + math.cos(math.pi * progress))
+    return section.lr
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate

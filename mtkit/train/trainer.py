@@ -1,0 +1,431 @@
+"""The training loop: batch → loss → backward → clip → update → log → validate → save."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mtkit.checkpoint import Checkpoint, average, copy_weights, list_updates, remove_old, save_checkpoint, unique_tensors, write_pointer
+from mtkit.data.batch import Batch, make_batch
+from mtkit.data.batching import EpochBatches
+from mtkit.data.store import TokenStore
+from mtkit.errors import ModelError, TrainingError
+from mtkit.models import TranslationModel
+from mtkit.recipe import TrainSection
+from mtkit.search.translator import Translator
+from mtkit.train.log import TrainingLog, minutes_text
+from mtkit.train.loss import TokenLoss, output_loss, perplexity
+from mtkit.train.optimizer import build_optimizer, learning_rate, set_learning_rate
+from mtkit.train.precision import Precision, autocast
+from mtkit.train.signals import StopRequest
+from mtkit.train.validation import DevScores, DevSet, EarlyStopping, validate
+
+
+@dataclass
+class Window:
+    """Sums since the last log line."""
+
+    smoothed: float = 0.0
+    nll: float = 0.0
+    n_trg_tokens: int = 0
+    n_src_tokens: int = 0
+    n_updates: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class Position:
+    """Where the run stands; all of it is saved, so that a resumed run goes on as if it had never stopped."""
+
+    update: int = 0
+    epoch: int = 0
+    next_batch: int = 0  # within the epoch
+    seconds: float = 0.0  # spent in the loop, over all its parts
+    n_bad: int = 0  # updates in a row whose loss was not finite
+    window: Window = field(default_factory=Window)
+
+
+class DevTask(NamedTuple):
+    """What a validation needs."""
+
+    dev: DevSet
+    translator: Translator
+    trg_lang: str
+
+
+class Outcome(NamedTuple):
+    """How a training run ended."""
+
+    update: int
+    reason: str
+    best: float | None
+    best_name: str | None
+    interrupted: bool
+    exit_status: int = 0
+
+
+class Trainer:
+    """Trains one model in one run folder; knows the model through `features` and `output` alone."""
+
+    def __init__(
+        self,
+        run: Path,
+        model: TranslationModel,
+        section: TrainSection,
+        store: TokenStore,
+        dev_task: DevTask,
+        log: TrainingLog,
+        *,
+        device: torch.device,
+        precision: Precision,
+        d_model: int | None,
+        saved_with_model: dict[str, Any],
+    ) -> None:
+        """`saved_with_model` is written into every checkpoint's state, for load_model to check."""
+        self.run = run
+        self.model = model.to(device).train()
+        self.section = section
+        self.store = store
+        self.dev_task = dev_task
+        self.log = log
+        self.device = device
+        self.precision = precision
+        self.d_model = d_model
+        self.saved_with_model = saved_with_model
+        self.optimizer = build_optimizer(self.model, section)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
+        self.batches = EpochBatches(store.src_lengths, store.trg_lengths, section.batch_tokens, section.seed)
+        self.epoch_batches = self.batches.epoch(0)
+        self.position = Position()
+        self.stopping = EarlyStopping(section.best_metric, section.patience)
+        self.started = time.monotonic()
+        self.saved_update = 0
+
+    # ---- the loop -------------------------------------------------------------------------------------------------
+
+    def train(self, stop: StopRequest) -> Outcome:
+        """Run to the first stopping rule, or to a checkpoint when `stop` asks for it.
+
+        Raises: TrainingError when the loss stays not finite, memory runs out or a checkpoint cannot be saved.
+        """
+        self.started = time.monotonic() - self.position.seconds
+        self.saved_update = self.position.update
+        while not (reason := self._why_over()):
+            if stop.requested:
+                break
+            self._one_update()
+            if self.position.update % self.section.report_every == 0:
+                self._report()
+            validated = self.position.update % self.section.validate_every == 0
+            if validated:
+                self._validate()
+            if not validated and self.position.update % self.section.save_every == 0:
+                self._save()
+        if self.position.window.n_updates:
+            self._report()
+        if not reason:
+            self._save()
+            return Outcome(
+                self.position.update, stop.reason, self.stopping.best, self.stopping.best_name, interrupted=True
+            )
+        if self.position.update % self.section.validate_every:
+            self._validate()
+        self._finish_with_average()
+        return Outcome(self.position.update, reason, self.stopping.best, self.stopping.best_name, interrupted=False)
+
+    def _why_over(self) -> str:
+        """The stopping rule that has been reached, or nothing."""
+        section, position = self.section, self.position
+        if section.updates is not None and position.update >= section.updates:
+            return f"{section.updates:,} updates"
+        if section.epochs is not None and self._epochs_done() >= section.epochs:
+            return f"{section.epochs:g} epochs"
+        if section.max_minutes is not None and self._seconds() >= 60 * section.max_minutes:
+            return f"{section.max_minutes:g} minutes"
+        if self.stopping.is_over:
+            return f"{section.patience} validations without improvement"
+        return ""
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    def _epochs_done(self) -> float:
+        return self.position.epoch + self.position.next_batch / max(1, len(self.epoch_batches))
+
+    def _fraction_done(self) -> float:
+        section = self.section
+        parts = [0.0]
+        if section.updates is not None:
+            parts.append(self.position.update / section.updates)
+        if section.epochs is not None:
+            parts.append(self._epochs_done() / section.epochs)
+        if section.max_minutes is not None:
+            parts.append(self._seconds() / (60 * section.max_minutes))
+        return min(1.0, max(parts))
+
+    def _next_batches(self) -> Iterator[np.ndarray]:
+        """Row numbers of the batches of one update; an update never reaches over the end of an epoch."""
+        first = self.position.next_batch
+        yield from self.epoch_batches[first : first + self.section.accumulate]
+
+    def _advance(self) -> None:
+        self.position.update += 1
+        self.position.next_batch += self.section.accumulate
+        if self.position.next_batch >= len(self.epoch_batches):
+            self.position.epoch += 1
+            self.position.next_batch = 0
+            self.epoch_batches = self.batches.epoch(self.position.epoch)
+
+    def _one_update(self) -> None:
+        begun = time.monotonic()
+        batches = [self._load(rows) for rows in self._next_batches()]
+        n_trg_tokens = sum(batch.n_trg_tokens for batch in batches)
+        update = self.position.update + 1
+        try:
+            smoothed, nll = self._accumulate_gradients(batches, n_trg_tokens)
+        except (RuntimeError, MemoryError) as error:
+            raise self._explain(error, update, batches) from error
+        set_learning_rate(self.optimizer, learning_rate(update, self.section, self.d_model))
+        if self._step(smoothed):
+            self.position.n_bad = 0
+            window = self.position.window
+            window.smoothed += smoothed
+            window.nll += nll
+            window.n_trg_tokens += n_trg_tokens
+            window.n_src_tokens += sum(int((~batch.src_pad_mask).sum()) for batch in batches)
+            window.n_updates += 1
+            window.seconds += time.monotonic() - begun
+        else:
+            self._report_bad(update)
+        self.optimizer.zero_grad(set_to_none=True)
+        self._advance()
+
+    def _load(self, rows: np.ndarray) -> Batch:
+        return make_batch(*self.store.rows(rows)).to(self.device)
+
+    def _accumulate_gradients(self, batches: list[Batch], n_trg_tokens: int) -> tuple[float, float]:
+        """Backward over the batches of one update; each counts by its tokens. Returns the sums of both losses."""
+        smoothed, nll = 0.0, 0.0
+        for batch in batches:
+            loss = self.loss(batch)
+            self.scaler.scale(loss.smoothed / n_trg_tokens).backward()
+            smoothed += loss.smoothed.item()
+            nll += loss.nll.item()
+        return smoothed, nll
+
+    def gradients_of(self, rows: np.ndarray) -> None:
+        """One forward and backward pass without an update, to see what it costs.
+
+        Raises: TrainingError when it does not fit in memory.
+        """
+        batch = self._load(rows)
+        try:
+            self._accumulate_gradients([batch], batch.n_trg_tokens)
+        except (RuntimeError, MemoryError) as error:
+            raise self._explain(error, 1, [batch]) from error
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def loss(self, batch: Batch) -> TokenLoss:
+        """The loss of one batch, summed over its target tokens."""
+        with autocast(self.device, self.precision):
+            features = self.model.features(batch.src, batch.src_pad_mask, batch.trg_in)
+            real = batch.trg_out != 0
+            return output_loss(self.model.output, features[real], batch.trg_out[real], self.section.label_smoothing)
+
+    def _step(self, smoothed: float) -> bool:
+        """Clip and update; False when loss or gradient is not finite, and nothing has changed then."""
+        self.scaler.unscale_(self.optimizer)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.section.clip_norm or math.inf)
+        finite = math.isfinite(smoothed) and (self.scaler.is_enabled() or math.isfinite(norm.item()))
+        if finite:
+            self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return finite
+
+    def _report_bad(self, update: int) -> None:
+        self.position.n_bad += 1
+        where = f"update {update} (epoch {self.position.epoch + 1}, batch {self.position.next_batch + 1})"
+        self.log.say(f"{where}: the loss or its gradient is not finite; the update is skipped")
+        if self.position.n_bad >= self.section.max_bad_updates:
+            raise TrainingError(
+                f"{where}: {self.position.n_bad} updates in a row without a finite loss; the checkpoints before are "
+                "intact. Lower train.lr, raise train.warmup_updates or set train.clip_norm, then start again"
+            )
+
+    def _explain(self, error: Exception, update: int, batches: list[Batch]) -> Exception:
+        """An out-of-memory error with what was being worked on; any other error as it is."""
+        text = str(error)
+        if not isinstance(error, MemoryError) and "out of memory" not in text and "can't allocate memory" not in text:
+            return error
+        shapes = ", ".join(f"{tuple(batch.src.shape)} → {tuple(batch.trg_in.shape)}" for batch in batches)
+        return TrainingError(
+            f"update {update}: out of memory on batches of {shapes} tokens ({text.splitlines()[0] if text else error!r}); "
+            "lower train.batch_tokens and raise train.accumulate by the same factor"
+        )
+
+    # ---- what is seen and kept ------------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        window, position = self.position.window, self.position
+        position.window = Window()
+        if not window.n_trg_tokens:
+            return
+        smoothed, nll = window.smoothed / window.n_trg_tokens, window.nll / window.n_trg_tokens
+        rate = learning_rate(position.update, self.section, self.d_model)
+        tokens_per_second = window.n_trg_tokens / max(window.seconds, 1e-9)
+        fraction = self._fraction_done()
+        minutes_left = self._seconds() / 60 * (1 - fraction) / fraction if fraction > 0 else None
+        self.log.record(
+            {
+                "update": position.update,
+                "epoch": round(self._epochs_done(), 4),
+                "loss_nats": nll,
+                "smoothed_loss_nats": smoothed,
+                "ppl": perplexity(nll),
+                "lr": rate,
+                "trg_tokens": window.n_trg_tokens,
+                "src_tokens": window.n_src_tokens,
+                "trg_tokens_per_second": round(tokens_per_second, 1),
+                "minutes": round(self._seconds() / 60, 3),
+            }
+        )
+        left = f", {minutes_text(minutes_left)} left" if minutes_left is not None else ""
+        self.log.say(
+            f"update {position.update:,}  epoch {self._epochs_done():.2f}  loss {nll:.3f} nats  ppl {perplexity(nll):.2f}"
+            f"  lr {rate:.2e}  {tokens_per_second:,.0f} trg tokens/s{left}"
+        )
+        self.log.progress(fraction, minutes_left, nll)
+
+    def _validate(self) -> None:
+        """Look at the dev set, keep the checkpoint, let `best` name it when it is the best so far."""
+        scores = self._dev_scores()
+        name = f"update-{self.position.update}"
+        improved = self.stopping.see(self._deciding(scores), name)
+        self._say_dev_scores(f"update {self.position.update:,}", scores, improved)
+        self._save()
+        if improved:
+            write_pointer(self.run, "best", name)
+            self._remove_old()
+
+    def _dev_scores(self) -> DevScores:
+        task = self.dev_task
+        return validate(self.model, task.translator, task.dev, self.section.batch_tokens, task.trg_lang, self.device)
+
+    def _deciding(self, scores: DevScores) -> float:
+        return scores.bleu if self.section.best_metric == "bleu" else scores.loss_nats
+
+    def _say_dev_scores(self, what: str, scores: DevScores, improved: bool) -> None:
+        self.log.record(
+            {
+                "update": self.position.update,
+                "dev_loss_nats": scores.loss_nats,
+                "dev_ppl": perplexity(scores.loss_nats),
+                "dev_bleu": scores.bleu,
+                "dev_signature": scores.signature,
+                "minutes": round(self._seconds() / 60, 3),
+                "of": what,
+            }
+        )
+        self.log.say(
+            f"{what}  dev loss {scores.loss_nats:.3f} nats  ppl {perplexity(scores.loss_nats):.2f}  "
+            f"BLEU {scores.bleu:.2f} (greedy, {scores.signature})" + ("  best so far" if improved else "")
+        )
+        dev = self.dev_task.dev
+        for row in _spread(len(dev.sources), self.section.sample_translations):
+            self.log.say(f"    source     {dev.sources[row]}")
+            self.log.say(f"    reference  {dev.references[row]}")
+            self.log.say(f"    mtkit      {scores.translations[row]}")
+
+    def _save(self) -> None:
+        if self.saved_update == self.position.update:
+            return
+        self.position.seconds = self._seconds()
+        weights = unique_tensors(self.model)
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in weights.values()):
+            raise TrainingError(f"update {self.position.update}: weights are not finite; no checkpoint is written")
+        name = f"update-{self.position.update}"
+        save_checkpoint(self.run, name, weights, self._trainer_tensors(), self._state())
+        self.saved_update = self.position.update
+        write_pointer(self.run, "last", name)
+        self._remove_old()
+
+    def _remove_old(self) -> None:
+        remove_old(self.run, self.section.keep, [self.stopping.best_name or ""])
+
+    def _trainer_tensors(self) -> dict[str, Tensor]:
+        tensors = {}
+        parameters = [name for name, _ in self.model.named_parameters()]
+        for number, state in self.optimizer.state_dict()["state"].items():
+            for key, value in state.items():
+                tensors[f"optimizer.{key}.{parameters[number]}"] = value
+        tensors["random.cpu"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
+        return tensors
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "update": self.position.update,
+            "position": asdict(self.position),
+            "stopping": self.stopping.to_state(),
+            "scaler": self.scaler.state_dict(),
+            **self.saved_with_model,
+        }
+
+    def restore(self, checkpoint: Checkpoint, source: Path) -> None:
+        """Stand where the checkpoint was made.
+
+        Raises: ModelError when it is not one of this model and trainer.
+        """
+        copy_weights(self.model, checkpoint.weights, source)
+        try:
+            self._restore_optimizer(checkpoint.trainer)
+            saved = dict(checkpoint.state["position"])
+            self.position = Position(**{**saved, "window": Window(**saved["window"])})
+            self.stopping.restore(checkpoint.state["stopping"])
+            self.scaler.load_state_dict(checkpoint.state["scaler"])
+            torch.set_rng_state(checkpoint.trainer["random.cpu"])
+            if self.device.type == "cuda" and "random.cuda" in checkpoint.trainer:
+                torch.cuda.set_rng_state(checkpoint.trainer["random.cuda"], self.device)
+        except (KeyError, TypeError) as error:
+            raise ModelError(f"{source}: not a checkpoint of this trainer ({error!r})") from error
+        self.epoch_batches = self.batches.epoch(self.position.epoch)
+
+    def _restore_optimizer(self, tensors: dict[str, Tensor]) -> None:
+        numbers = {name: number for number, (name, _) in enumerate(self.model.named_parameters())}
+        state: dict[int, dict[str, Tensor]] = {}
+        for full_name, tensor in tensors.items():
+            if full_name.startswith("optimizer."):
+                _, key, name = full_name.split(".", 2)
+                state.setdefault(numbers[name], {})[key] = tensor
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+
+    def _finish_with_average(self) -> None:
+        """Average the last checkpoints where the recipe asks for it, and let `best` name the average if it is."""
+        updates = list_updates(self.run)[-self.section.average_last :] if self.section.average_last else []
+        if len(updates) < 2:
+            return
+        name = f"average-{len(updates)}"
+        weights = average(self.run, updates)
+        copy_weights(self.model, weights, self.run)
+        scores = self._dev_scores()
+        state = {"update": self.position.update, "average_of": updates, **self.saved_with_model}
+        save_checkpoint(self.run, name, weights, {}, state)
+        improved = self.stopping.see(self._deciding(scores), name)
+        self._say_dev_scores(f"average of updates {', '.join(map(str, updates))}", scores, improved)
+        if improved:
+            write_pointer(self.run, "best", name)
+
+
+def _spread(size: int, count: int) -> list[int]:
+    """`count` positions spread evenly over `size`."""
+    count = min(size, count)
+    return [size * number // count for number in range(count)]
