@@ -69,7 +69,9 @@ def list_updates(run: Path) -> list[int]:
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and persistent buffers by name; tied weights appear once, under their first name."""
-    kept_buffers = {name for name in model.state_dict() if name not in dict(model.named_parameters(remove_duplicate=False))}
+    kept_buffers = {
+        name for name in model.state_dict() if name not in dict(model.named_parameters(remove_duplicate=False))
+    }
     tensors: dict[str, Tensor] = dict(model.named_parameters())
     tensors.update((name, buffer) for name, buffer in model.named_buffers() if name in kept_buffers)
     return tensors
@@ -95,8 +97,8 @@ def save_checkpoint(
                 sums[file] = _sha256(aside / file)
         text = json.dumps({"format": FORMAT, "sha256": sums, **state}, indent=1) + "\n"
         _write_flushed(aside / STATE_FILE, text)
-        if target.exists():
-            shutil.rmtree(target)
+        _flush(aside)
+        _remove(target)
         aside.rename(target)
         _flush(target.parent)
     except (OSError, SafetensorError) as error:
@@ -116,6 +118,8 @@ def read_state(folder: Path) -> dict[str, Any]:
         raise ModelError(f"{folder}: not a whole checkpoint ({error})") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise ModelError(f"{folder}: a checkpoint of another format; this mtkit reads format {FORMAT}")
+    if not isinstance(state.get("update"), int) or not isinstance(state.get("sha256"), dict):
+        raise ModelError(f"{folder}: not a whole checkpoint ({STATE_FILE} lacks the update or the sums)")
     return state
 
 
@@ -124,9 +128,8 @@ def read_tensors(folder: Path, file: str, state: Mapping[str, Any]) -> dict[str,
 
     Raises: ModelError for a file that is missing or damaged.
     """
-    expected = state.get("sha256", {}).get(file)
     try:
-        if expected is not None and _sha256(folder / file) != expected:
+        if _sha256(folder / file) != state["sha256"].get(file):
             raise ModelError(f"{folder / file}: damaged, its content does not match {STATE_FILE}")
         return load_file(folder / file)
     except (OSError, SafetensorError) as error:
@@ -165,10 +168,16 @@ def copy_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
 
 
 def write_pointer(run: Path, pointer: str, name: str) -> None:
-    """Let `best` or `last` name a checkpoint."""
+    """Let `best` or `last` name a checkpoint.
+
+    Raises: TrainingError when the disk is full or refuses; the pointer is as before then.
+    """
     aside = run / f".{pointer}.part"
-    _write_flushed(aside, name + "\n")
-    aside.replace(run / pointer)
+    try:
+        _write_flushed(aside, name + "\n")
+        aside.replace(run / pointer)
+    except OSError as error:
+        raise TrainingError(f"{run / pointer}: cannot be written ({error}); the checkpoints are intact") from error
 
 
 def read_pointer(run: Path, pointer: str) -> str | None:
@@ -184,7 +193,14 @@ def remove_old(run: Path, keep: int, protected: Sequence[str]) -> None:
     """Keep the newest `keep` updates and those `protected` by name; delete the other updates."""
     for update in list_updates(run)[:-keep]:
         if f"update-{update}" not in protected:
-            shutil.rmtree(checkpoints_folder(run) / f"update-{update}")
+            _remove(checkpoints_folder(run) / f"update-{update}")
+
+
+def set_aside(folder: Path) -> Path:
+    """Take a damaged checkpoint out of the way, to a name that is no update's; its new place."""
+    aside = folder.with_name(f"{folder.name}.damaged")
+    _remove(aside)
+    return folder.rename(aside)
 
 
 def average(run: Path, updates: Sequence[int]) -> dict[str, Tensor]:
@@ -208,7 +224,7 @@ def load_model(folder: Path, *, device: str | torch.device = "cpu") -> LoadedMod
     Raises: ModelError when the folder holds no model, a damaged one, or a tokenizer that is not the model's.
     """
     run, name = _locate(folder)
-    recipe = load_recipe(run / RECIPE_FILE)
+    recipe = load_recipe(run / RECIPE_FILE, parse_model=models.parse_config)
     tokenizers = Tokenizers.load(run / TOKENIZER_FOLDER)
     place = checkpoints_folder(run) / name
     state = read_state(place)
@@ -226,7 +242,9 @@ def _locate(folder: Path) -> tuple[Path, str]:
     if not folder.is_dir():
         raise ModelError(f"{folder}: no such folder; a model is the folder that mtkit train wrote")
     if not (folder / RECIPE_FILE).is_file():
-        raise ModelError(f"{folder}: holds no model (no {RECIPE_FILE} in it); a model is the folder that mtkit train wrote")
+        raise ModelError(
+            f"{folder}: holds no model (no {RECIPE_FILE} in it); a model is the folder that mtkit train wrote"
+        )
     for name in _candidates(folder):
         if (checkpoints_folder(folder) / name / STATE_FILE).is_file():
             return folder, name
@@ -238,6 +256,16 @@ def _candidates(run: Path) -> Iterator[str]:
         if name := read_pointer(run, pointer):
             yield name
     yield from (f"update-{update}" for update in reversed(list_updates(run)))
+
+
+def _remove(folder: Path) -> None:
+    """Delete a checkpoint, if it is there; a kill in the middle leaves none that is half there."""
+    if not folder.exists():
+        return
+    doomed = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(doomed, ignore_errors=True)
+    folder.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _sha256(path: Path) -> str:

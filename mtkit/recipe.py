@@ -186,7 +186,7 @@ class SearchSection(Section):
     """How a trained model is decoded unless the command line says otherwise."""
 
     beam_size: int = Field(default=5, ge=1, description="1 = greedy")
-    length_penalty: float = Field(default=1.0, ge=0, description="alpha; 0 = plain log-probability")
+    length_penalty: float = Field(default=1.0, ge=0, le=10, description="alpha; 0 = plain log-probability")
     length_normalization: Literal["power", "gnmt"] = Field(
         default="power", description="power: |Y|^alpha; gnmt: ((5+|Y|)/6)^alpha; |Y| counts EOS"
     )

@@ -21,7 +21,7 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     help="Train, run and compare the translators that lead from the first encoder-decoder to the Transformer.\n\n"
-    "Example: mtkit train recipes/toy/transformer.yaml && echo 'The dog sleeps.' | mtkit translate runs/toy-transformer",
+    "Example: mtkit train mine.yaml && echo 'The dog sleeps.' | mtkit translate runs/mine",
 )
 
 _debug = False

@@ -93,6 +93,7 @@ def bleu(
         bleu_by_length,
         check_settings,
         hints,
+        metric_names,
         paired_scores,
         system_scores,
     )
@@ -113,6 +114,8 @@ def bleu(
         max_ngram_order=max_order,
     )
     check_settings(settings)
+    if by_length and "bleu" not in metric_names(settings):
+        raise RequestError("--by-length: it gives BLEU; add bleu to --metrics")
     systems = [_read(path) for path in hypotheses]
     reference_lines = [_read(path) for path in references]
     source = _read(by_length) if by_length else None
@@ -131,7 +134,7 @@ def bleu(
         scores = system_scores(systems, reference_lines, settings, n_bootstrap=n_bootstrap)
     buckets = [bleu_by_length(system, reference_lines, source, settings) for system in systems] if source else None
 
-    for hint in hints(systems, reference_lines, settings):
+    for hint in hints(systems, reference_lines, settings, source):
         _warn(hint)
     names = [system.name for system in systems]
     if output_format == "json":

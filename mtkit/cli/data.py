@@ -150,7 +150,7 @@ def _histogram(measured: BitextStats) -> Table:
     names = [*(f"{start}-{end}" for start, end in zip(starts, BUCKETS, strict=False)), f"{starts[-1]} and more"]
     counts = zip(names, measured.src.histogram, measured.trg.histogram, strict=True)
     rows = [(name, f"{n_src:,}", f"{n_trg:,}") for name, n_src, n_trg in counts if n_src or n_trg]
-    return [("words", "source", "target"), *rows]
+    return [("line length in words", "source", "target"), *rows]
 
 
 def _print_plain(tables: tuple[Table, ...]) -> None:
@@ -172,7 +172,7 @@ def _print_rich(title: str, tables: tuple[Table, ...]) -> None:
     console = Console()
     for number, (header, *rows) in enumerate(tables):
         # Text: a file name is no markup
-        table = RichTable(title=Text("lines by length" if number else title))
+        table = RichTable(title=None if number else Text(title))
         for column, name in enumerate(header):
             table.add_column(name, justify="right" if column else "left")
         for row in rows:

@@ -85,7 +85,8 @@ class AlignedFiles(Bitext):
                 n_src = number + (src is not None) + sum(1 for _ in src_lines)
                 n_trg = number + (trg is not None) + sum(1 for _ in trg_lines)
                 raise DataError(
-                    f"{src_path}: {n_src} lines, but {trg_path}: {n_trg} lines; the two sides must match line by line"
+                    f"{src_path} and {trg_path}: unequal line counts, {n_src} and {n_trg}; "
+                    "the two sides must match line by line"
                 )
             yield src, trg
 

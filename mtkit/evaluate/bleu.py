@@ -125,7 +125,7 @@ def check_settings(settings: ScoreSettings) -> None:
     Raises:
         RequestError: an unknown metric, tokenizer or smoothing, or a tokenizer whose package is missing.
     """
-    for name in _metric_names(settings):
+    for name in metric_names(settings):
         _build_metric(name, settings)
 
 
@@ -168,7 +168,7 @@ def system_scores(
     """
     _check_counts(systems, references)
     # Each metric prepares the references once for all systems.
-    metrics = [_build_metric(name, settings, references) for name in _metric_names(settings)]
+    metrics = [_build_metric(name, settings, references) for name in metric_names(settings)]
     return [[_score(metric, system, settings, n_bootstrap) for metric in metrics] for system in systems]
 
 
@@ -199,7 +199,7 @@ def paired_scores(
     # Under a running number: sacreBLEU looks names up nowhere, but two systems may well have the same one.
     test = PairedTest(
         [(str(number), system.lines) for number, system in enumerate(systems)],
-        {name: _build_metric(name, settings, references) for name in _metric_names(settings)},
+        {name: _build_metric(name, settings, references) for name in metric_names(settings)},
         references=None,
         test_type={"bootstrap": "bs", "approximate": "ar"}[method],
         n_samples=n_samples,
@@ -272,13 +272,23 @@ def sentence_bleu(
     return metric.sentence_score(hypothesis, references).score
 
 
-def hints(systems: Sequence[NamedLines], references: Sequence[NamedLines], settings: ScoreSettings) -> list[str]:
-    """What looks wrong, a sentence each: a text still tokenised or segmented, a tokenizer that cannot fit."""
+def hints(
+    systems: Sequence[NamedLines],
+    references: Sequence[NamedLines],
+    settings: ScoreSettings,
+    source: NamedLines | None = None,
+) -> list[str]:
+    """What looks wrong, a sentence each: a text still tokenised or segmented, a tokenizer that cannot fit.
+
+    `source` is the text that `bleu_by_length` counts words in, if it does.
+    """
     found = [f"{system.name}: {sign}" for system in systems if (sign := _sign_of_pieces(system.lines))]
+    if source and _fitting_tokenizer(source.lines):
+        found.append(f"{source.name}: written without blanks between words, so its lines have few words to count")
     fitting = _fitting_tokenizer(references[0].lines) if references else None
     if fitting is None:
         return found
-    name, metrics = references[0].name, _metric_names(settings)
+    name, metrics = references[0].name, metric_names(settings)
     if "bleu" in metrics and (tokenizer := _tokenizer(settings)) in _BLANK_TOKENIZERS:
         found.append(
             f"{name}: written without blanks between words, which tokenizer {tokenizer} takes for single words; "
@@ -289,8 +299,12 @@ def hints(systems: Sequence[NamedLines], references: Sequence[NamedLines], setti
     return found
 
 
-def _metric_names(settings: ScoreSettings) -> list[str]:
-    """The metrics asked for, each once."""
+def metric_names(settings: ScoreSettings) -> list[str]:
+    """The metrics asked for, in small letters and each once.
+
+    Raises:
+        RequestError: one that is not in `METRICS`, or none.
+    """
     names = list(dict.fromkeys(name.strip().lower() for name in settings.metrics))
     for name in names:
         if name not in METRICS:

@@ -29,13 +29,13 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    d_embedding: int = Field(256, ge=1, description="width of the token embeddings (m)")
-    d_encoder: int = Field(512, ge=1, description="units of the encoder (n): the width of the sentence vector")
-    d_hidden: int = Field(512, ge=1, description="units of the decoder (n)")
-    d_maxout: int = Field(256, ge=1, description="units of the maxout layer, each the larger of two (l)")
-    dropout: float = Field(0.2, ge=0, lt=1, description="on the embeddings and on the maxout layer")
+    d_embedding: int = Field(default=256, ge=1, description="width of the token embeddings (m)")
+    d_encoder: int = Field(default=512, ge=1, description="units of the encoder (n): the width of the sentence vector")
+    d_hidden: int = Field(default=512, ge=1, description="units of the decoder (n)")
+    d_maxout: int = Field(default=256, ge=1, description="units of the maxout layer, each the larger of two (l)")
+    dropout: float = Field(default=0.2, ge=0, lt=1, description="on the embeddings and on the maxout layer")
     init: Literal["paper", "xavier"] = Field(
-        "xavier", description="initial weights; paper: N(0, 0.01^2); both: recurrent weights orthogonal"
+        default="xavier", description="initial weights; paper: N(0, 0.01^2); both: recurrent weights orthogonal"
     )
 
 
@@ -76,7 +76,7 @@ class Model(TranslationModel):
         return Memory(states.transpose(0, 1), src_pad_mask, cache=states[-1])
 
     def start(self, memory: Memory) -> State:
-        return State(torch.tanh(self.initial(memory.cache)).to(memory.cache.dtype)[:, None])
+        return State(torch.tanh(self.initial(memory.cache)).to(self.initial.weight.dtype)[:, None])
 
     def step(self, prev: Tensor, state: State, memory: Memory, *, need_attention: bool = False) -> Step:
         hidden = state.hidden[:, 0]

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from mtkit.models._protocol import Memory, Step, TranslationModel
 from mtkit.nn.additive import AdditiveAttention, attentive_scan
 from mtkit.nn.dropout import Dropout
-from mtkit.nn.recurrent import GRUCell, MaxoutReadout, initialize
+from mtkit.nn.recurrent import GRUCell, MaxoutReadout, initialize, matmul_dtype
 
 
 class Config(BaseModel):
@@ -32,14 +32,16 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    d_embedding: int = Field(256, ge=1, description="width of the token embeddings (m)")
-    d_encoder: int = Field(256, ge=1, description="units of each encoder direction (n)")
-    d_hidden: int = Field(512, ge=1, description="units of the decoder (n)")
-    d_attention: int = Field(256, ge=1, description="units of the alignment model (n')")
-    d_maxout: int = Field(256, ge=1, description="units of the maxout layer, each the larger of two (l)")
-    dropout: float = Field(0.2, ge=0, lt=1, description="on the embeddings and on the maxout layer")
+    d_embedding: int = Field(default=256, ge=1, description="width of the token embeddings (m)")
+    d_encoder: int = Field(default=256, ge=1, description="units of each encoder direction (n)")
+    d_hidden: int = Field(default=512, ge=1, description="units of the decoder (n)")
+    d_attention: int = Field(default=256, ge=1, description="units of the alignment model (n')")
+    d_maxout: int = Field(default=256, ge=1, description="units of the maxout layer, each the larger of two (l)")
+    dropout: float = Field(default=0.2, ge=0, lt=1, description="on the embeddings and on the maxout layer")
     init: Literal["paper", "xavier"] = Field(
-        "xavier", description="initial weights; paper: N(0, 0.01^2), N(0, 0.001^2) in the alignment model; both: recurrent weights orthogonal"
+        default="xavier",
+        description="initial weights; paper: N(0, 0.01^2), in the alignment model N(0, 0.001^2) and v_a = 0; "
+        "both: recurrent weights orthogonal",
     )
 
 
@@ -83,15 +85,13 @@ class Model(TranslationModel):
         embedded = self.dropout(self.src_embedding(src.t()))  # [src_len, batch, d_embedding]
         start = self.forward_encoder.zero_state(len(src))
         forward = self.forward_encoder.scan(self.forward_encoder.input(embedded), start, src_pad_mask)
-        backward = self.backward_encoder.scan(
-            self.backward_encoder.input(embedded), start, src_pad_mask, reverse=True
-        )
-        states = torch.cat([forward.transpose(0, 1), backward.transpose(0, 1)], dim=-1)
+        backward = self.backward_encoder.scan(self.backward_encoder.input(embedded), start, src_pad_mask, reverse=True)
+        states = torch.cat([forward.transpose(0, 1), backward.transpose(0, 1)], dim=-1).to(matmul_dtype(forward))
         return Memory(states, src_pad_mask, self.attention.keys(states))
 
     def start(self, memory: Memory) -> State:
         first_backward = memory.states[:, 0, self.initial.in_features :]  # <-h_1
-        return State(torch.tanh(self.initial(first_backward)).to(memory.states.dtype)[:, None])
+        return State(torch.tanh(self.initial(first_backward)).to(self.initial.weight.dtype)[:, None])
 
     def step(self, prev: Tensor, state: State, memory: Memory, *, need_attention: bool = False) -> Step:
         hidden = state.hidden[:, 0]

@@ -12,7 +12,8 @@ warm-up.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import ClassVar, Literal, NamedTuple, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -181,8 +182,8 @@ class Model(TranslationModel):
         )
         self.positions = SinusoidalPositions(config.d_model)
         self.dropout = Dropout(config.dropout)
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_layers))
+        self.encoder = cast("Sequence[EncoderLayer]", nn.ModuleList(map(EncoderLayer, [config] * config.n_layers)))
+        self.decoder = cast("Sequence[DecoderLayer]", nn.ModuleList(map(DecoderLayer, [config] * config.n_layers)))
         pre = config.norm == "pre"  # the last sum of a pre-norm stack has not been normalised yet
         self.encoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()

@@ -53,8 +53,10 @@ class AdditiveAttention(nn.Module):
         """
         batch, src_len, d_memory = memory.shape
         queries = self.query(query).view(batch, -1, 1, keys.shape[-1])  # [batch, k, 1, d_attention]
-        energies = self.energy(torch.tanh(queries + keys[:, None])).squeeze(-1)  # [batch, k, src_len]
-        weights = energies.to(keys.dtype).masked_fill(pad_mask[:, None], -torch.inf).softmax(dim=-1)
+        with torch.autocast(keys.device.type, enabled=False):
+            # [batch, k, src_len], less a constant that the softmax cancels
+            energies = torch.matmul(_half_tanh(queries, keys[:, None]), 2 * self.energy.weight[0])
+        weights = energies.masked_fill(pad_mask[:, None], -torch.inf).softmax(dim=-1)
         context = torch.bmm(weights.to(memory.dtype), memory)
         return context.view(-1, d_memory), weights.view(-1, src_len)
 
@@ -95,10 +97,8 @@ def attentive_scan(
 class _AttentiveScan(torch.autograd.Function):
     """The loop of `attentive_scan` with the gradient by hand.
 
-    - tanh(x) = 2 sigmoid(2x) - 1, and torch's sigmoid takes a sixth of the time of its tanh (x86, float32). The energy is
-      then 2 v . sigmoid(2x) less a constant that the softmax cancels.
-    - The [batch, src_len, d_attention] tensor under it is computed again in the backward pass instead of kept for every
-      step: memory grows with src_len + trg_len instead of their product.
+    - tanh(query + keys), [batch, src_len, d_attention], is computed again in the backward pass instead of kept for
+      every step: it would be trg_len times as large as all keys.
     - Weight and memory gradients are one product over all steps.
     """
 
@@ -129,7 +129,7 @@ class _AttentiveScan(torch.autograd.Function):
             for t in range(n_steps):
                 narrow = states[t].to(memory.dtype)
                 query, from_state = torch.mm(narrow, of_state.t()).split([d_attention, 2 * d_hidden], dim=-1)
-                _sigmoid_of_double(query, keys, out=half_tanh)
+                _half_tanh(query[:, None], keys, out=half_tanh)
                 energies = torch.mv(half_tanh.view(-1, d_attention), 2 * energy).view(batch, src_len)
                 weights[t] = energies.masked_fill_(pad_mask, -torch.inf).softmax(dim=-1)
                 torch.bmm(weights[t, :, None].to(memory.dtype), memory, out=contexts[t, :, None])
@@ -168,14 +168,12 @@ class _AttentiveScan(torch.autograd.Function):
             d_state = torch.zeros_like(states[0])
             for t in reversed(range(n_steps)):
                 if t < n_steps - 1:
-                    d_state = step_backward(
-                        d_state, states[t], gates[t], candidates[t], of_candidate, d_inputs[t]
-                    )
+                    d_state = step_backward(d_state, states[t], gates[t], candidates[t], of_candidate, d_inputs[t])
                     d_contexts[t].addmm_(d_inputs[t], of_context)
-                d_weights = torch.bmm(memory, d_contexts[t, :, :, None]).squeeze(2).to(wide)
+                d_weights = torch.bmm(d_contexts[t, :, None], memory.transpose(1, 2)).squeeze(1).to(wide)
                 d_energies = weights[t] * (d_weights - (weights[t] * d_weights).sum(dim=-1, keepdim=True))
                 query = torch.mm(states[t].to(narrow), of_state[:d_attention].t())
-                _sigmoid_of_double(query, keys, out=half_tanh)
+                _half_tanh(query[:, None], keys, out=half_tanh)
                 d_energy.addmv_(half_tanh.view(-1, d_attention).t(), d_energies.view(-1))
                 torch.addcmul(half_tanh, half_tanh, half_tanh, value=-1, out=half_tanh)
                 d_query = torch.bmm(d_energies[:, None], half_tanh).squeeze(1) * slope
@@ -190,10 +188,22 @@ class _AttentiveScan(torch.autograd.Function):
             d_of_context = weight_gradient(d_inputs, contexts[:-1])
             d_memory = torch.bmm(weights.to(narrow).permute(1, 2, 0), d_contexts.transpose(0, 1))
         return (
-            d_inputs, d_state, d_memory, d_keys * slope, None, 2 * d_energy, d_of_state, d_of_candidate, d_of_context
+            d_inputs,
+            d_state,
+            d_memory,
+            d_keys * slope,
+            None,
+            2 * d_energy,
+            d_of_state,
+            d_of_candidate,
+            d_of_context,
         )
 
 
-def _sigmoid_of_double(query: Tensor, keys: Tensor, *, out: Tensor) -> None:
-    """sigmoid(2 (query + key)) for all keys of a row, into `out` [batch, src_len, d_attention]."""
-    torch.add(2 * query[:, None].to(keys.dtype), keys, alpha=2, out=out).sigmoid_()
+def _half_tanh(query: Tensor, keys: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """(tanh(query + keys) + 1) / 2, which is sigmoid(2 (query + keys)), in the wider type of `keys`.
+
+    torch's sigmoid takes a sixth of the time of its tanh (x86, float32), and this is the largest tensor of the model.
+    An energy v . tanh(x) is then 2 v . sigmoid(2x) less the sum of v, which the softmax cancels.
+    """
+    return torch.add(2 * query.to(keys.dtype), keys, alpha=2, out=out).sigmoid_()

@@ -67,8 +67,8 @@ class GRUCell(nn.Module):
         first) reading begins at the last real token, and the last state of a forward scan is that of the last token.
         """
         dtype = matmul_dtype(inputs)
-        padding = None if pad_mask is None else pad_mask.t()[:, :, None]
-        return _Scan.apply(inputs.to(dtype), state, self.recurrent.weight.to(dtype), padding, reverse)
+        is_real = None if pad_mask is None else (~pad_mask).t()[:, :, None].to(dtype)
+        return _Scan.apply(inputs.to(dtype), state, self.recurrent.weight.to(dtype), is_real, reverse)
 
 
 class _Scan(torch.autograd.Function):
@@ -80,7 +80,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, inputs: Tensor, state: Tensor, weight: Tensor, padding: Tensor | None, reverse: bool
+        ctx: Any, inputs: Tensor, state: Tensor, weight: Tensor, is_real: Tensor | None, reverse: bool
     ) -> Tensor:
         n_steps, batch, _ = inputs.shape
         d_hidden = weight.shape[1]
@@ -94,8 +94,8 @@ class _Scan(torch.autograd.Function):
                 narrow = state.to(inputs.dtype)
                 torch.addmm(inputs[t, :, : 2 * d_hidden], narrow, of_gates, out=gates[t]).sigmoid_()
                 update, reset = gates[t].chunk(2, dim=-1)
-                if padding is not None:
-                    update.masked_fill_(padding[t], 0.0)  # z = 0 keeps the old state exactly, and stops the gradient
+                if is_real is not None:
+                    update *= is_real[t]  # padding: z = 0 keeps the old state exactly, and stops the gradient
                 torch.addmm(inputs[t, :, 2 * d_hidden :], reset * narrow, of_candidate, out=candidates[t]).tanh_()
                 state = torch.lerp(state, candidates[t].to(state.dtype), update.to(state.dtype), out=states[t])
         ctx.save_for_backward(initial, weight, gates, candidates, states)
@@ -109,7 +109,7 @@ class _Scan(torch.autograd.Function):
         n_steps, batch, d_hidden = states.shape
         of_gates, of_candidate = weight.split([2 * d_hidden, d_hidden])
         d_inputs = gates.new_empty(n_steps, batch, 3 * d_hidden)
-        before = previous_states(initial, states, reverse=ctx.reverse)
+        before = _previous_states(initial, states, reverse=ctx.reverse)
         with torch.autocast(states.device.type, enabled=False):
             d_state = torch.zeros_like(initial)
             for t in reversed(_order(n_steps, ctx.reverse)):
@@ -131,9 +131,9 @@ def _order(n_steps: int, reverse: bool) -> range:
     return range(n_steps - 1, -1, -1) if reverse else range(n_steps)
 
 
-def previous_states(initial: Tensor, states: Tensor, *, reverse: bool = False) -> Tensor:
+def _previous_states(initial: Tensor, states: Tensor, *, reverse: bool = False) -> Tensor:
     """The state before each step, [len, batch, d_hidden], from the state after each step."""
-    return torch.cat([states[1:], initial[None]]) if reverse else torch.cat([initial[None], states[:-1]])
+    return torch.cat([states, initial[None]])[1:] if reverse else torch.cat([initial[None], states])[: len(states)]
 
 
 def step_backward(
@@ -160,7 +160,7 @@ def weight_gradient(d_products: Tensor, factors: Tensor) -> Tensor:
 
 
 class MaxoutReadout(nn.Module):
-    """Deep output of Bahdanau et al. (2015), A.2.2: t~ = U_o s_{i-1} + V_o E y_{i-1} + C_o c_i, t_j = max(t~_2j-1, t~_2j).
+    """Deep output of Bahdanau et al. (2015), A.2.2: t~ = U_o s_{i-1} + V_o E y_{i-1} + C_o c_i, then maxout over pairs.
 
     The state is the one before this step, as the paper prints it. `state` carries the only bias.
     """

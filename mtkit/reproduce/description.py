@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from mtkit.checkpoint import load_model
-from mtkit.train.log import METRICS_FILE
+from mtkit.train.log import read_metrics
 
 
 def describe(folder: Path) -> dict[str, Any]:
@@ -27,18 +26,15 @@ def describe(folder: Path) -> dict[str, Any]:
         + ("" if tokenizers.shared else f" and {tokenizers.trg.vocab_size:,} tokens"),
         "update": loaded.update,
     }
-    facts.update(_last_dev_scores(loaded.folder / METRICS_FILE, loaded.update))
+    facts.update(_last_dev_scores(loaded.folder, loaded.update))
     search = recipe.search
     facts["search"] = f"beam {search.beam_size}, length penalty {search.length_penalty} ({search.length_normalization})"
     return facts
 
 
-def _last_dev_scores(metrics: Path, update: int) -> dict[str, Any]:
+def _last_dev_scores(run: Path, update: int) -> dict[str, Any]:
     """The dev scores reported for one update, where the log of the run is still beside the model."""
-    if not metrics.is_file():
-        return {}
-    entries = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines() if line]
-    found = [entry for entry in entries if entry.get("update") == update and "dev_bleu" in entry]
+    found = [entry for entry in read_metrics(run) if entry["update"] == update and "dev_bleu" in entry]
     if not found:
         return {}
     best = max(found, key=lambda entry: entry["dev_bleu"])

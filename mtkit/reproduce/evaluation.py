@@ -13,13 +13,15 @@ import torch
 from tqdm import tqdm
 
 from mtkit.checkpoint import LoadedModel, load_model
+from mtkit.data.batch import make_source
 from mtkit.data.sources import Bitext, check_aligned, open_bitext
 from mtkit.errors import RequestError
-from mtkit.evaluate.bleu import Score, corpus_scores
+from mtkit.evaluate.bleu import Score, ScoreSettings, check_settings, corpus_scores
 from mtkit.evaluate.plots import attention_heatmap, learning_curve
-from mtkit.search.translator import Translation, Translator
+from mtkit.search.greedy import greedy_search
+from mtkit.search.translator import Translator
 from mtkit.text.lines import open_output, write_line
-from mtkit.train.log import METRICS_FILE
+from mtkit.train.log import read_metrics
 from mtkit.train.precision import resolve_device
 
 _BLOCK = 500  # lines translated between two moves of the bar
@@ -51,14 +53,21 @@ def evaluate_model(
 ) -> str:
     """Translate and score the recipe's test sets; the report as text, also written to `output`/report.txt.
 
-    Raises: ModelError, DataError; RequestError for a test set that the recipe does not name.
+    Raises: ModelError, DataError; RequestError for a test set that the recipe does not name, an unknown metric or a
+    folder that cannot be made.
     """
     loaded = load_model(folder, device=resolve_device(device))
+    check_settings(ScoreSettings(metrics=metrics, trg_lang=loaded.recipe.data.trg))
     bitexts = _open_sets(loaded, names, data_root)
     target = output or loaded.folder / "evaluation"
-    target.mkdir(parents=True, exist_ok=True)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"{target}: cannot be made ({error.strerror}); --output names another folder") from error
     beam = beam_size or loaded.recipe.search.beam_size
-    reports = [_evaluate_set(loaded, name, bitext, beam, metrics, target, n_samples) for name, bitext in bitexts.items()]
+    reports = [
+        _evaluate_set(loaded, name, bitext, beam, metrics, target, n_samples) for name, bitext in bitexts.items()
+    ]
     (target / "scores.json").write_text(
         json.dumps([_as_json(loaded, report, beam) for report in reports], indent=1, ensure_ascii=False) + "\n",
         encoding="utf-8",
@@ -88,7 +97,7 @@ def _open_sets(loaded: LoadedModel, names: Sequence[str] | None, data_root: Path
     return bitexts
 
 
-def _translator(loaded: LoadedModel, beam_size: int, need_attention: bool) -> Translator:
+def _translator(loaded: LoadedModel, beam_size: int) -> Translator:
     search = loaded.recipe.search
     return Translator(
         loaded.model,
@@ -99,7 +108,6 @@ def _translator(loaded: LoadedModel, beam_size: int, need_attention: bool) -> Tr
         max_length_ratio=search.max_length_ratio,
         max_length_extra=search.max_length_extra,
         max_source_tokens=search.max_source_tokens,
-        need_attention=need_attention,
         device=next(loaded.model.parameters()).device,
     )
 
@@ -109,7 +117,7 @@ def _evaluate_set(
 ) -> SetReport:
     pairs = list(bitext.pairs())
     sources, references = [src for src, _ in pairs], [trg for _, trg in pairs]
-    translator = _translator(loaded, beam, need_attention=False)
+    translator = _translator(loaded, beam)
     begun = time.monotonic()
     hypotheses: list[str] = []
     with tqdm(total=len(sources), desc=name, unit=" lines", leave=False, disable=not sys.stderr.isatty()) as bar:
@@ -126,7 +134,13 @@ def _evaluate_set(
     rows = [len(pairs) * number // n_samples for number in range(min(n_samples, len(pairs)))]
     samples = [(sources[row], references[row], hypotheses[row]) for row in rows]
     return SetReport(
-        name, len(pairs), scores, seconds, target / name, _draw_attention(loaded, sources, target / f"{name}.attention.png"), samples
+        name,
+        len(pairs),
+        scores,
+        seconds,
+        target / name,
+        _draw_attention(loaded, sources, target / f"{name}.attention.png"),
+        samples,
     )
 
 
@@ -137,22 +151,22 @@ def _draw_attention(loaded: LoadedModel, sources: Sequence[str], path: Path) -> 
     source = next((line for line in sources if len(line.split()) in _PICTURE_WORDS), None)
     if source is None:
         return None
-    with torch.inference_mode():
-        translation: Translation = _translator(loaded, 1, need_attention=True).translate([source])[0]
-    best = translation.hypotheses[0]
+    tokenizers, device = loaded.tokenizers, next(loaded.model.parameters()).device
+    ids = tokenizers.src.encode([source])[0]
+    src, src_pad_mask = make_source([ids])
+    limit = torch.tensor([_translator(loaded, 1).max_length(len(ids))])
+    best = greedy_search(loaded.model, src.to(device), src_pad_mask.to(device), limit.to(device), need_attention=True)[
+        0
+    ]
     if best.attention is None:
         return None
-    src_tokens = [*loaded.tokenizers.src.pieces(loaded.tokenizers.src.encode([source])[0]), "</s>"]
-    attention_heatmap(best.attention.float().cpu().numpy(), src_tokens, [*best.tokens, "</s>"], path)
+    src_tokens, trg_tokens = tokenizers.src.pieces(ids), tokenizers.trg.pieces(best.tokens)
+    attention_heatmap(best.attention.float().numpy(), [*src_tokens, "</s>"], [*trg_tokens, "</s>"], path)
     return path
 
 
 def _draw_learning_curve(loaded: LoadedModel, target: Path) -> Path | None:
-    metrics = loaded.folder / METRICS_FILE
-    if not metrics.is_file():
-        return None
-    entries = [json.loads(line) for line in metrics.read_text(encoding="utf-8").split("\n") if line]
-    points = [(entry["minutes"], entry["dev_bleu"]) for entry in entries if "dev_bleu" in entry]
+    points = [(entry["minutes"], entry["dev_bleu"]) for entry in read_metrics(loaded.folder) if "dev_bleu" in entry]
     if len(points) < 2:
         return None
     path = target / "learning-curve.png"

@@ -1,725 +1,1176 @@
 """The synthetic bitext: an English → German grammar, a seed, sentences of any length, each with its word alignment.
 
-A sentence is a small syntax tree (`Sentence`, `Clause`, `Np`, …). `translate_tree` writes it out twice, once by the
-rules of English and once by those of German; it is a function, so that an English sentence has one German sentence.
-`generate` draws trees from a seed. Both sides of a link carry the same tag during writing, which gives the alignment.
+`generate` draws syntax trees (`syntax.py`) over real words (`lexicon.py`) from a seed. It needs no download, knows the
+right answer and the word alignment of every sentence, and stretches sentences by relative clauses, subordinate clauses
+and coordination. Names come from an open list: one surname in five never stands in the training split.
+
+What is left out on purpose: English that has two readings with different German (you, do they mean him or it, an
+adverb after two verbs), so that an English sentence determines its German.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple, Union
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import accumulate
 
 from mtkit.errors import RequestError
-from mtkit.text import lexicon
-from mtkit.text.lexicon import Adjective, Adverb, Conjunction, Noun, Preposition, Verb
+from mtkit.text import lexicon, syntax
+from mtkit.text.lexicon import Adjective, Noun, Preposition, Verb
+from mtkit.text.syntax import (
+    Clause,
+    GrammarPair,
+    Join,
+    Name,
+    Np,
+    Phrase,
+    Pp,
+    Predicate,
+    Pronoun,
+    Relative,
+    Segment,
+    Sentence,
+    Sub,
+    There,
+    Wh,
+    split_words,
+    translate_tree,
+)
+
+__all__ = ["GrammarPair", "generate", "split_of", "split_words", "translate_tree"]
 
 SPLITS = ("train", "dev", "test")
 
-
-class GrammarPair(NamedTuple):
-    """A sentence pair; `alignment` links 0-based positions in `split_words(src)` and `split_words(trg)`."""
-
-    src: str
-    trg: str
-    alignment: tuple[tuple[int, int], ...]
-
-
-def split_words(text: str) -> list[str]:
-    """The words that alignments count: split at blanks; a final comma, and the mark that ends the text, stand alone.
-
-    The full stop of an abbreviation inside the sentence ("Mr.") stays with its word.
-    """
-    words: list[str] = []
-    for word in text.split():
-        words += [word[:-1], ","] if word.endswith(",") and len(word) > 1 else [word]
-    if words and len(words[-1]) > 1 and words[-1][-1] in ".?":
-        words[-1:] = [words[-1][:-1], words[-1][-1]]
-    return words
-
-
-# --- Syntax trees -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Name:
-    """A person or a city; a title ("Mr.", "Mrs.") comes with a surname."""
-
-    en: str
-    de: str
-    sex: str = ""
-    title: str = ""
-
-
-@dataclass(slots=True)
-class Np:
-    """A noun with what belongs to it. `det` is an English determiner ("" for none); `very` goes to the first adjective.
-
-    `owner` takes the determiner's place (Anna's dog), `of` is a genitive, `relative` a clause that holds a `Relative`.
-    """
-
-    noun: Noun
-    det: str = "the"
-    plural: bool = False
-    adjectives: list[Adjective] = field(default_factory=list)
-    very: bool = False
-    owner: Name | None = None
-    of: Np | None = None
-    relative: Clause | None = None
-
-
-@dataclass(slots=True)
-class Pronoun:
-    """I, we, he, she, it, they; `noun` is what it stands for: the grammatical gender of "it" comes from there."""
-
-    en: str
-    noun: Noun | None = None
-
-
-@dataclass(slots=True)
-class Join:
-    """Noun phrases joined by and."""
-
-    items: list[Np | Name]
-
-
-@dataclass(slots=True)
-class Relative:
-    """The relative pronoun, in the place of the clause where its antecedent is missing; `owned`: whose …"""
-
-    noun: Noun
-    plural: bool = False
-    owned: Np | None = None
-
-
-@dataclass(slots=True)
-class Wh:
-    """Who or what, in its place; it is moved to the front."""
-
-    person: bool
-
-
-@dataclass(slots=True)
-class There:
-    """The subject of "there is"."""
-
-
-Phrase = Union[Np, Name, Pronoun, Join, Relative, Wh, There]
-
-
-@dataclass(slots=True)
-class Pp:
-    """A prepositional phrase. `contract` allows im, zum, ans …"""
-
-    preposition: Preposition
-    np: Phrase
-    contract: bool = True
-
-
-@dataclass(slots=True)
-class Predicate:
-    """What follows "to be": an adjective, perhaps compared with something."""
-
-    adjective: Adjective
-    very: bool = False
-    than: Phrase | None = None
-
-
-@dataclass(slots=True)
-class Sub:
-    """A subordinate clause and the word that opens it."""
-
-    conjunction: Conjunction
-    clause: Clause
-
-
-@dataclass(slots=True)
-class Clause:
-    """A clause, in neither language's order.
-
-    `tense`: present, past (English simple past, German perfect; preterite of haben, sein and modals), future,
-    past perfect, infinitive. In the passive the subject is the patient and `prep` the agent. `then` is a second
-    predicate of the same subject. `front` moves "time" or "place" to the front of a main clause.
-    """
-
-    verb: Verb
-    subject: Phrase
-    tense: str = "present"
-    modal: str = ""
-    negated: bool = False
-    passive: bool = False
-    question: bool = False
-    dative: Phrase | None = None
-    accusative: Phrase | None = None
-    prep: Pp | None = None
-    predicate: Predicate | Np | None = None
-    comment: Adverb | None = None
-    wh: str = ""
-    time: Adverb | Pp | None = None
-    frequency: Adverb | None = None
-    manner: Adverb | None = None
-    company: Pp | None = None
-    place: Pp | None = None
-    front: str = ""
-    complement: Sub | None = None
-    then: Clause | None = None
-
-
-@dataclass(slots=True)
-class Segment:
-    """A main clause, perhaps with a subordinate clause before or after it; `link` joins it to the segment before."""
-
-    clause: Clause
-    before: Sub | None = None
-    after: Sub | None = None
-    link: str = ""
-
-
-@dataclass(slots=True)
-class Sentence:
-    """Main clauses in a row."""
-
-    segments: list[Segment]
-
-
-# --- Writing: what both languages share -------------------------------------------------------------------------------
-
-Word = tuple[str, tuple[str, ...]]  # the word and its tags: words with a common tag are aligned
-_COMMA: Word = (",", ())
-
-
-def _tagged(text: str, tag: str) -> list[Word]:
-    """Words for `text`; the n-th group (words joined by ~) gets the tag of the n-th group on the other side."""
-    groups = text.split()
-    return [(word, (f"{tag}{n}",)) for n, group in enumerate(groups) for word in group.split("~")]
-
-
-def _person(phrase: Phrase) -> tuple[int, bool]:
-    """Grammatical person and whether plural."""
-    if isinstance(phrase, Pronoun):
-        return (1 if phrase.en in ("I", "we") else 3), phrase.en in ("we", "they")
-    if isinstance(phrase, Relative):
-        return 3, phrase.owned.plural if phrase.owned else phrase.plural
-    return 3, isinstance(phrase, Join) or (isinstance(phrase, Np) and phrase.plural)
-
-
-def _agreement(clause: Clause, english: bool) -> tuple[int, bool]:
-    if english and isinstance(clause.subject, There) and clause.accusative is not None:
-        return _person(clause.accusative)
-    return _person(clause.subject)
-
-
-def _moves(phrase: Phrase | None) -> bool:
-    """Whether the phrase goes to the front of its clause: relative pronouns and question words."""
-    return isinstance(phrase, (Relative, Wh)) or (isinstance(phrase, Np) and phrase.det == "which")
-
-
-def _finish(words: list[Word], mark: str) -> list[Word]:
-    """One comma where several meet, none at the ends; a capital first; the mark at the end."""
-    kept: list[Word] = []
-    for word in words:
-        if word[0] == "," and (not kept or kept[-1][0] == ","):
-            if kept and word[1]:
-                kept[-1] = (",", kept[-1][1] + word[1])
-            continue
-        kept.append(word)
-    if kept[-1][0] == ",":
-        kept.pop()
-    first = kept[0][0]
-    kept[0] = (first[0].upper() + first[1:], kept[0][1])
-    kept.append((mark, ("end",)))
-    return kept
-
-
-def _text(words: list[Word]) -> str:
-    return "".join(word if word in (",", ".", "?") else " " + word for word, _ in words)[1:]
-
-
-def _sentence_words(sentence: Sentence, english: bool) -> list[Word]:
-    words: list[Word] = []
-    for n, segment in enumerate(sentence.segments):
-        at = f"{n}."
-        inverts = False
-        if segment.link:
-            en, de, inverts = lexicon.LINKS[segment.link]
-            words += [(",", (at + ",",)), *_tagged(en if english else de, at + "&")]
-        if segment.before:
-            words += (_en_sub if english else _de_sub)(segment.before, at + "b")
-            words.append((",", (at + "b,",)))
-            inverts = True
-        if english:
-            words += _en_clause(segment.clause, at + "c")
-        else:
-            words += _de_clause(segment.clause, at + "c", "v1" if inverts else "v2")
-        if segment.after:
-            words += (_en_sub if english else _de_sub)(segment.after, at + "a")
-    return _finish(words, "?" if sentence.segments[0].clause.question else ".")
-
-
-def translate_tree(sentence: Sentence) -> GrammarPair:
-    """The sentence in English and German, and which of their words correspond."""
-    return _pair(_sentence_words(sentence, english=True), sentence)
-
-
-def _pair(src: list[Word], sentence: Sentence) -> GrammarPair:
-    trg = _sentence_words(sentence, english=False)
-    positions: dict[str, list[int]] = {}
-    for i, (_, tags) in enumerate(src):
-        for tag in tags:
-            positions.setdefault(tag, []).append(i)
-    links = {(i, j) for j, (_, tags) in enumerate(trg) for tag in tags for i in positions.get(tag, ())}
-    return GrammarPair(_text(src), _text(trg), tuple(sorted(links)))
-
-
-# --- English ----------------------------------------------------------------------------------------------------------
-
-
-def _en_np(np: Np, at: str) -> list[Word]:
-    words: list[Word] = []
-    for n, adjective in enumerate(np.adjectives):
-        if n == 0 and np.very:
-            words.append(("very", (at + "y",)))
-        words.append((adjective.en, (f"{at}j{n}",)))
-    words += [(np.noun.en_plural if np.plural else np.noun.en, (at + "n",))]
-    if np.owner:
-        words.insert(0, (np.owner.en + "'s", (at + "w",)))
-    elif np.det:
-        det = np.det
-        if det == "a":
-            det = lexicon.article_a(words[0][0])
-        elif det == "this" and np.plural:
-            det = "these"
-        words.insert(0, (det, (at + "d",)))
-    if np.of:
-        words += [("of", (at + "gd",)), *_en_np(np.of, at + "g")]
-    if np.relative:
-        words += _en_clause(np.relative, at + "r")
-    return words
-
-
-def _en_phrase(phrase: Phrase, at: str, case: str) -> list[Word]:
-    """`case`: nom, acc, or prep for what stands after a preposition (which, not that)."""
-    if isinstance(phrase, Np):
-        return _en_np(phrase, at)
-    if isinstance(phrase, Name):
-        title = [(phrase.title, (at + "t",))] if phrase.title else []
-        return title + _tagged(phrase.en, at)
-    if isinstance(phrase, Pronoun):
-        key = f"it {phrase.noun.gender}" if phrase.en == "it" and phrase.noun else phrase.en
-        return [(lexicon.PRONOUNS[key][0 if case == "nom" else 1], (at + "n",))]
-    if isinstance(phrase, Join):
-        words: list[Word] = []
-        last = len(phrase.items) - 1
-        for n, item in enumerate(phrase.items):
-            if n:
-                words.append(("and", (at + "&",)) if n == last else (",", (f"{at},{n}",)))
-            words += _en_phrase(item, f"{at}{n}.", case)
-        return words
-    if isinstance(phrase, Relative):
-        if phrase.owned:
-            return [("whose", (at + "q",)), *_en_np(phrase.owned, at)]
-        if "person" in phrase.noun.kinds:
-            return [("who" if case == "nom" else "whom", (at + "n",))]
-        return [("which" if case == "prep" else "that", (at + "n",))]
-    if isinstance(phrase, Wh):
-        text = ("who" if case == "nom" else "whom") if phrase.person else "what"
-        return [(text, (at + "n",))]
-    return [("there", (at + "n",))]
-
-
-def _en_pp(pp: Pp, at: str) -> list[Word]:
-    return [(word, (at + "p",)) for word in pp.preposition.en.split("~")] + _en_phrase(pp.np, at, "prep")
-
-
-def _en_time(clause: Clause, at: str) -> list[Word]:
-    if clause.time is None:
-        return []
-    return _en_pp(clause.time, at) if isinstance(clause.time, Pp) else _tagged(clause.time.en, at)
-
-
-_BE_FORMS = {"present": ("am", "is", "are"), "past": ("was", "was", "were")}
-
-
-def _en_be(tense: str, person: int, plural: bool) -> str:
-    return _BE_FORMS[tense][2 if plural else 0 if person == 1 else 1]
-
-
-def _en_verb(clause: Clause, at: str) -> tuple[list[Word], list[Word]]:
-    """(auxiliaries with their not, the rest); the first auxiliary is what a question inverts."""
-    verb, past = clause.verb, clause.tense == "past"
-    v, a, m, no = (at + "v",), (at + "a",), (at + "m",), (at + "n",)
-    person, plural = _agreement(clause, english=True)
-    third = person == 3 and not plural
-    base: list[Word] = [(word, v) for word in verb.base.split()]
-    participle: list[Word] = [(word, v) for word in verb.participle.split()]
-    auxiliary: list[Word] = []
-    rest = base
-    if clause.tense == "infinitive":
-        return [], [("to", (at + "z",)), *base]
-    support = clause.negated or (clause.question and not _moves(clause.subject))
-    do: list[Word] = [("did", a) if past else ("does" if third else "do", ())]
-    if clause.modal:
-        modal = lexicon.MODALS[clause.modal]
-        if modal.auxiliary:
-            auxiliary = [(word, m) for word in (modal.past if past else modal.present).split()]
-        elif support:
-            auxiliary, rest = do, [(word, m) for word in modal.base.split()] + base
-        else:
-            finite = modal.past if past else modal.third if third else modal.present
-            rest = [(word, m) for word in finite.split()] + base
-    elif clause.tense == "future":
-        auxiliary = [("will", a)]
-    elif clause.tense == "past perfect":
-        auxiliary, rest = [("had", a)], participle
-    elif verb.base == "be":
-        auxiliary, rest = [(_en_be(clause.tense, person, plural), v)], []
-    elif clause.passive:
-        auxiliary, rest = [(_en_be(clause.tense, person, plural), a)], participle
-    elif support:
-        auxiliary = do
-    elif past:
-        rest = [(word, v + a) for word in verb.past.split()]
-    else:
-        rest = [(word, v) for word in (verb.third if third else verb.base).split()]
-    if clause.negated:
-        if auxiliary[0][0] == "can":
-            auxiliary[:1] = [("cannot", m + no)]
-        else:
-            auxiliary.insert(1, ("not", no))
-    return auxiliary, rest
-
-
-def _en_clause(clause: Clause, at: str, shared: bool = False) -> list[Word]:
-    """A clause from its first word to its last; `shared`: subject and auxiliary stand in the clause before."""
-    words: list[Word] = []
-    if clause.comment:
-        words += [*_tagged(clause.comment.en, at + "k"), _COMMA]
-    if clause.front == "time":
-        words += _en_time(clause, at + "t")
-    if clause.front == "place" and clause.place:
-        words += _en_pp(clause.place, at + "l")
-    if clause.wh:
-        words.append((clause.wh.split()[0], (at + "wh",)))
-    parts: list[list[Word]] = []
-    slots = (("d", clause.dative), ("o", clause.accusative), ("p", clause.prep), ("l", clause.place))
-    for slot, phrase in slots:
-        if phrase is None or (slot == "l" and clause.front == "place"):
-            continue
-        written = _en_pp(phrase, at + slot) if isinstance(phrase, Pp) else _en_phrase(phrase, at + slot, "acc")
-        if _moves(phrase.np if isinstance(phrase, Pp) else phrase):
-            words += written
-        elif slot != "l":
-            parts.append(written)
-        else:
-            place = written
-    subject = [] if shared else _en_phrase(clause.subject, at + "s", "nom")
-    auxiliary, rest = _en_verb(clause, at)
-    if shared:
-        auxiliary = []
-    if clause.question and not _moves(clause.subject):
-        words += [*auxiliary[:1], *subject, *auxiliary[1:]]
-    else:
-        words += [*subject, *auxiliary]
-    if clause.frequency:
-        words += _tagged(clause.frequency.en, at + "f")
-    words += rest
-    particle: list[Word] = [(clause.verb.particle, (at + "v",))] if clause.verb.particle else []
-    if isinstance(clause.accusative, Pronoun):
-        parts.append(particle)
-    else:
-        words += particle
-    for part in parts:
-        words += part
-    if isinstance(clause.predicate, Np):
-        words += _en_np(clause.predicate, at + "e")
-    elif clause.predicate:
-        words += _en_predicate(clause.predicate, at + "e")
-    if clause.manner:
-        words += _tagged(clause.manner.en, at + "x")
-    if clause.company:
-        words += _en_pp(clause.company, at + "u")
-    if clause.place and clause.front != "place" and not _moves(clause.place.np):
-        words += place
-    if clause.front != "time":
-        words += _en_time(clause, at + "t")
-    if clause.complement:
-        words += _en_sub(clause.complement, at + "i")
-    if clause.then:
-        words += [("and", (at + "&",)), *_en_clause(clause.then, at + "&c", shared=True)]
-    return words
-
-
-def _en_predicate(predicate: Predicate, at: str) -> list[Word]:
-    words: list[Word] = [("very", (at + "y",))] if predicate.very else []
-    if predicate.than is None:
-        return [*words, (predicate.adjective.en, (at + "j",))]
-    words += [(word, (at + "j",)) for word in predicate.adjective.en_more.split()]
-    return [*words, ("than", (at + "n",)), *_en_phrase(predicate.than, at + "t", "nom")]
-
-
-def _en_sub(sub: Sub, at: str) -> list[Word]:
-    return [*_tagged(sub.conjunction.en, at + "j"), *_en_clause(sub.clause, at)]
-
-
-# --- German -----------------------------------------------------------------------------------------------------------
-
-_AUXILIARIES = {
-    "haben": ("habe", "hat", "haben", "hatte", "hatten"),
-    "sein": ("bin", "ist", "sind", "war", "waren"),
-    "werden": ("werde", "wird", "werden", "wurde", "wurden"),
-    "geben": ("gebe", "gibt", "geben", "gab", "gaben"),
+_NOUNS = tuple(lexicon.NOUNS.values())
+_FRAME_WEIGHTS = {"i": 2.0, "a": 5.0, "d": 1.5, "da": 2.0, "p": 2.5, "ap": 0.6, "dir": 1.2, "loc": 0.7}
+_VERBS_BY_FRAME = {
+    frame: tuple(verb for verb in lexicon.VERBS.values() if verb.frame == frame) for frame in lexicon.FRAMES
 }
+_PRESENT_WORD = {"present": "n", "past": "p", "future": "f"}
+_POSSESSIVE = {"I": "my", "we": "our", "he": "his", "she": "her", "they": "their"}
+_OWNABLE = frozenset({"small", "clothing", "vehicle", "pet", "readable", "lived", "kin"})
+# After my, this, Anna's … a restrictive relative clause would sound wrong.
+_BEFORE_RELATIVE = ("the", "a", "every", "two", "three", "many", "")
+_OWNERS = tuple(name for name in lexicon.WOMEN + lexicon.MEN if name[-1] not in "sxz")
 
 
-def _de_np(np: Np, at: str, case: str, negation: str = "") -> tuple[list[Word], list[Word]]:
-    """The noun phrase and, apart, its relative clause (which may have to stand further right).
+def generate(
+    *, split: str, pairs: int, min_words: int = 3, max_words: int = 20, seed: int = 1
+) -> Iterator[GrammarPair]:
+    """`pairs` different sentence pairs with English lengths (blank-separated words) spread over [min_words, max_words].
 
-    `negation` is the tag of an English not that becomes kein.
+    The same arguments always give the same pairs. The splits share no sentence, whatever the seeds and lengths.
+
+    Raises:
+        RequestError: arguments that make no sense; or fewer than `pairs` sentences of these lengths could be found.
     """
-    gender = "p" if np.plural else np.noun.gender
-    words: list[Word] = []
-    if np.owner:
-        words.append((np.owner.de + "s", (at + "w",)))
-        declension = "strong"
-    else:
-        article, declension = lexicon.determiner("no" if negation else np.det, case, gender)
-        if article:
-            tags = (at + "d", negation) if negation else (at + "d",)
-            words.append((article, tags))
-    for n, adjective in enumerate(np.adjectives):
-        if n == 0 and np.very:
-            words.append(("sehr", (at + "y",)))
-        ending = lexicon.ADJECTIVE_ENDING[declension][case, gender]
-        words.append((adjective.stem + ending, (f"{at}j{n}",)))
-    words.append((np.noun.german(case, np.plural), (at + "n",)))
-    if np.of:
-        words += _de_np(np.of, at + "g", "gen")[0]
-    tail = [_COMMA, *_de_clause(np.relative, at + "r", "final"), _COMMA] if np.relative else []
-    return words, tail
+    if split not in SPLITS:
+        raise RequestError(f"synthetic: split: expected one of {', '.join(SPLITS)}; got '{split}'")
+    if pairs < 0:
+        raise RequestError(f"synthetic: pairs: expected 0 or more, got {pairs}")
+    if min_words < 2:
+        raise RequestError(f"synthetic: min_words: the shortest sentence has 2 words, got {min_words}")
+    if max_words < min_words:
+        raise RequestError(f"synthetic: max_words: {max_words} is less than min_words {min_words}")
+    return _generate(split, pairs, min_words, max_words, seed)
 
 
-def _de_phrase(phrase: Phrase, at: str, case: str, negation: str = "") -> tuple[list[Word], list[Word]]:
-    if isinstance(phrase, Np):
-        return _de_np(phrase, at, case, negation)
-    column = lexicon.CASES.index(case)
-    if isinstance(phrase, Name):
-        titles = {"": "", "Mr.": "Herr" if case == "nom" else "Herrn", "Mrs.": "Frau"}
-        title = [(titles[phrase.title], (at + "t",))] if phrase.title else []
-        return title + _tagged(phrase.de, at), []
-    if isinstance(phrase, Pronoun):
-        key = f"it {phrase.noun.gender}" if phrase.en == "it" and phrase.noun else phrase.en
-        return [(lexicon.PRONOUNS[key][2 + column], (at + "n",))], []
-    if isinstance(phrase, Join):
-        words: list[Word] = []
-        last = len(phrase.items) - 1
-        for n, item in enumerate(phrase.items):
-            if n:
-                words.append(("und", (at + "&",)) if n == last else (",", (f"{at},{n}",)))
-            words += _de_phrase(item, f"{at}{n}.", case)[0]
-        return words, []
-    if isinstance(phrase, Relative):
-        gender = "p" if phrase.plural else phrase.noun.gender
-        if phrase.owned:
-            return [(lexicon.RELATIVE["gen", gender], (at + "q",)), *_de_np(phrase.owned, at, case)[0]], []
-        return [(lexicon.RELATIVE[case, gender], (at + "n",))], []
-    if isinstance(phrase, Wh):
-        return [(("wer", "wen", "wem", "wessen")[column] if phrase.person else "was", (at + "n",))], []
-    return [("es", (at + "n",))], []
+def split_of(src: str) -> str:
+    """The split that an English sentence belongs to, by its hash: 8 of 10 to train, one each to dev and test."""
+    return _split_of_digest(_digest(src))
 
 
-def _de_pp(pp: Pp, at: str) -> tuple[list[Word], list[Word]]:
-    words, tail = _de_phrase(pp.np, at, pp.preposition.case)
-    np = pp.np
-    if isinstance(np, Join):
-        np = np.items[0]
-    if pp.contract and isinstance(np, Np) and np.det == "the" and not np.owner and not np.relative:
-        contraction = lexicon.CONTRACTIONS.get((pp.preposition.de, words[0][0]))
-        if contraction:
-            return [(contraction, (at + "p", *words[0][1])), *words[1:]], tail
-    return [(pp.preposition.de, (at + "p",)), *words], tail
+def _digest(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
-def _de_time(clause: Clause, at: str) -> list[Word]:
-    if clause.time is None:
-        return []
-    return _de_pp(clause.time, at)[0] if isinstance(clause.time, Pp) else _tagged(clause.time.de, at)
+def _split_of_digest(digest: int) -> str:
+    return ("dev", "test")[digest % 10] if digest % 10 < 2 else "train"
 
 
-def _de_verb(clause: Clause, at: str) -> tuple[Word, list[Word], str]:
-    """(finite verb, infinite verbs in the order of the right bracket, separable prefix of the finite verb)."""
-    verb = clause.verb
-    v, a = (at + "v",), (at + "a",)
-    person, plural = _agreement(clause, english=False)
-    column = 2 if plural else 0 if person == 1 else 1
-    past = clause.tense == "past"
-    infinitive: Word = (verb.prefix + verb.infinitive, v)
-    if clause.tense == "infinitive":
-        zu = (at + "z",)
-        if verb.prefix:
-            return ("", ()), [(verb.prefix + "zu" + verb.infinitive, zu + v)], ""
-        return ("", ()), [("zu", zu), infinitive], ""
-    if clause.modal:
-        modal = lexicon.MODALS[clause.modal]
-        return ((modal.de_past if past else modal.de_present)[plural], (at + "m",)), [infinitive], ""
-    if clause.tense == "future":
-        return (_AUXILIARIES["werden"][column], a), [infinitive], ""
-    if clause.passive:
-        return (_AUXILIARIES["werden"][3 + plural if past else column], a), [(verb.de_participle, v)], ""
-    if past and verb.infinitive in ("haben", "sein", "geben") and verb.frame in ("be", "exist", "a"):
-        return (_AUXILIARIES[verb.infinitive][3 + plural], v), [], ""
-    if past or clause.tense == "past perfect":
-        finite = _AUXILIARIES[verb.auxiliary][column if past else 3 + plural]
-        return (finite, a), [(verb.de_participle, v)], ""
-    if verb.infinitive in _AUXILIARIES:
-        return (_AUXILIARIES[verb.infinitive][column], v), [], ""
-    return ((verb.de_first, verb.de_third, verb.infinitive)[column], v), [], verb.prefix
-
-
-def _is_definite(phrase: Phrase) -> bool:
-    if isinstance(phrase, Join):
-        return _is_definite(phrase.items[0])
-    return not isinstance(phrase, Np) or phrase.owner is not None or phrase.det not in (
-        "", "a", "some", "many", "several", "two", "three", "four", "five")  # fmt: skip
-
-
-def _takes_kein(phrase: Phrase | Predicate | None) -> bool:
-    return isinstance(phrase, Np) and phrase.owner is None and phrase.det in ("a", "")
-
-
-class _Piece(NamedTuple):
-    words: list[Word]
-    tail: list[Word]
-
-
-def _de_midfield(clause: Clause, at: str) -> tuple[list[Word], list[_Piece]]:
-    """(what a relative pronoun or question word brings to the front, the pieces between subject and right bracket).
-
-    Order: pronouns, time, frequency, definite objects, manner, company, place, indefinite objects, nicht, and last
-    what belongs most closely to the verb: prepositional object, direction, predicate.
-    """
-    front: list[Word] = []
-    kein = clause.negated and (_takes_kein(clause.accusative) or _takes_kein(clause.predicate))
-    pronouns: list[_Piece] = []
-    definite: list[_Piece] = []
-    indefinite: list[_Piece] = []
-    objects = (("d", clause.dative, "dat"), ("o", clause.accusative, "acc"))
-    dative_waits = clause.accusative is not None and not _is_definite(clause.accusative)
-    for slot, phrase, case in objects:
-        if phrase is None:
-            continue
-        piece = _Piece(*_de_phrase(phrase, at + slot, case, at + "n" if kein and slot == "o" else ""))
-        if _moves(phrase):
-            front = piece.words
-        elif isinstance(phrase, Pronoun):
-            pronouns.append(piece)
-        elif _is_definite(phrase) or (slot == "d" and not dative_waits):
-            definite.append(piece)
+def _generate(split: str, pairs: int, min_words: int, max_words: int, seed: int) -> Iterator[GrammarPair]:
+    rng = random.Random(f"{split} {seed} {min_words} {max_words}")
+    maker = _Maker(rng, known_names_only=split == "train")
+    lengths = list(range(min_words, max_words + 1))
+    # A sentence of another split, or one seen before, is varied a few times before a new one is drawn.
+    variations = 2 if split == "train" else 30
+    seen: set[int] = set()
+    turn: list[int] = []
+    while len(seen) < pairs:
+        if not lengths:
+            raise RequestError(
+                f"synthetic: only {len(seen)} of {pairs} different sentences of {min_words} to {max_words} words "
+                f"could be made for {split}; ask for fewer pairs or a wider range"
+            )
+        turn = turn or rng.sample(lengths, len(lengths))
+        length = turn.pop()
+        for _ in range(400):
+            found = maker.new_sentence(length, split, seen, variations)
+            if found:
+                yield found
+                break
         else:
-            indefinite.append(piece)
-    pieces = pronouns
-    if clause.time and clause.front != "time":
-        pieces.append(_Piece(_de_time(clause, at + "t"), []))
-    if clause.frequency:
-        pieces.append(_Piece(_tagged(clause.frequency.de, at + "f"), []))
-    if clause.comment and not clause.front:
-        pass
-    pieces += definite
-    if clause.manner:
-        pieces.append(_Piece(_tagged(clause.manner.de, at + "x"), []))
-    if clause.company:
-        pieces.append(_Piece(*_de_pp(clause.company, at + "u")))
-    if clause.passive and clause.prep:
-        pieces += _prepositional(clause.prep, at + "p", front)
-    if clause.place and clause.front != "place":
-        pieces += _prepositional(clause.place, at + "l", front)
-    pieces += indefinite
-    if clause.negated and not kein:
-        pieces.append(_Piece([("nicht", (at + "n",))], []))
-    if clause.prep and not clause.passive:
-        pieces += _prepositional(clause.prep, at + "p", front)
-    if isinstance(clause.predicate, Np):
-        pieces.append(_Piece(*_de_np(clause.predicate, at + "e", "nom", at + "n" if kein else "")))
-    elif clause.predicate:
-        pieces.append(_de_predicate(clause.predicate, at + "e"))
-    return front, pieces
+            lengths.remove(length)
 
 
-def _prepositional(pp: Pp, at: str, front: list[Word]) -> list[_Piece]:
-    """The phrase as a piece of the midfield, or, when it moves, none: then `front` receives its words."""
-    piece = _Piece(*_de_pp(pp, at))
-    if _moves(pp.np):
-        front += piece.words
-        return []
-    return [piece]
+# --- What goes with what ----------------------------------------------------------------------------------------------
 
 
-def _de_predicate(predicate: Predicate, at: str) -> _Piece:
-    words: list[Word] = [("sehr", (at + "y",))] if predicate.very else []
-    if predicate.than is None:
-        return _Piece([*words, (predicate.adjective.de, (at + "j",))], [])
-    compared = [("als", (at + "n",)), *_de_phrase(predicate.than, at + "t", "nom")[0]]
-    return _Piece([(predicate.adjective.de_more, (at + "j",))], compared)
+@cache
+def _nouns_of(kinds: frozenset[str]) -> tuple[Noun, ...]:
+    return tuple(noun for noun in _NOUNS if noun.kinds & kinds)
 
 
-def _de_clause(clause: Clause, at: str, order: str, shared_finite: Word | None = None) -> list[Word]:
-    """A clause in order "v2", "v1" (after something that already fills the first place) or "final".
+@cache
+def _adjectives_of(noun: Noun) -> tuple[Adjective, ...]:
+    return tuple(adjective for adjective in lexicon.ADJECTIVES.values() if adjective.kinds & noun.kinds)
 
-    `shared_finite`: this is the second predicate of a clause whose subject, and whose finite verb if it would be the
-    same, are not repeated.
-    """
-    front, pieces = _de_midfield(clause, at)
-    finite, infinite, prefix = _de_verb(clause, at)
-    second = shared_finite is not None
-    words: list[Word] = []
-    if not second:
-        subject = _Piece(*_de_phrase(clause.subject, at + "s", "nom"))
-        whole_subject = [*subject.words, *subject.tail]
-        if clause.wh:
-            front = [(lexicon.WH_ADVERBS[clause.wh], (at + "wh",))]
-        elif clause.comment:
-            front = _tagged(clause.comment.de, at + "k")
-        elif clause.front == "time":
-            front = _de_time(clause, at + "t")
-        elif clause.front == "place" and clause.place:
-            front = _de_pp(clause.place, at + "l")[0]
-        verb_first = order == "v1" or (clause.question and not front and not _moves(clause.subject))
-        if not front and not verb_first:
-            front, whole_subject = whole_subject, []
-        words += front
-    same_finite = shared_finite is not None and shared_finite[0] == finite[0] and bool(infinite)
-    then_words: list[Word] = []
-    drop_finite = False
+
+@cache
+def _verbs_for(kinds: frozenset[str] | None, frame: str) -> tuple[Verb, ...]:
+    """The verbs of a frame that a subject of these kinds (None: any subject) may have."""
+    return tuple(verb for verb in _VERBS_BY_FRAME[frame] if kinds is None or verb.subjects & kinds)
+
+
+@cache
+def _frames_for(kinds: frozenset[str] | None) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """The frames for which there are such verbs, with their cumulative weights."""
+    frames = tuple(frame for frame in _FRAME_WEIGHTS if _verbs_for(kinds, frame))
+    return frames, tuple(accumulate(_FRAME_WEIGHTS[frame] for frame in frames))
+
+
+@cache
+def _verbs_taking(noun: Noun) -> tuple[tuple[Verb, str], ...]:
+    """(verb, slot) for every place of a verb that the noun can fill as an object."""
+    found = []
+    for verb in lexicon.VERBS.values():
+        if verb.frame in ("a", "ap") and verb.objects & noun.kinds:
+            found.append((verb, "accusative"))
+        elif verb.frame in ("d", "da") and verb.objects & noun.kinds:
+            found.append((verb, "dative"))
+        elif verb.frame == "p" and verb.objects & noun.kinds:
+            found.append((verb, "prep"))
+        if verb.frame == "da" and verb.targets & noun.kinds:
+            found.append((verb, "accusative"))
+    return tuple(found)
+
+
+_PERSON = frozenset({"person"})
+
+
+def _kinds(phrase: Phrase) -> frozenset[str]:
+    if isinstance(phrase, Np):
+        return phrase.noun.kinds
+    if isinstance(phrase, Relative):
+        return phrase.owned.noun.kinds if phrase.owned else phrase.noun.kinds
+    if isinstance(phrase, Pronoun) and phrase.noun:
+        return phrase.noun.kinds
+    if isinstance(phrase, Join):
+        return frozenset.intersection(*map(_kinds, phrase.items))
+    return _PERSON
+
+
+def _pronoun_for(phrase: Phrase) -> Pronoun | None:
+    """The pronoun that takes the phrase up, or None where he, she or it would be in doubt."""
+    if isinstance(phrase, Pronoun):
+        return phrase
+    if isinstance(phrase, Join):
+        return Pronoun("they")
+    if isinstance(phrase, Name):
+        return Pronoun({"m": "he", "f": "she"}[phrase.sex]) if phrase.sex else None
+    if not isinstance(phrase, Np) or phrase.det in ("no", "every", ""):
+        return None
+    if phrase.plural:
+        return Pronoun("they", phrase.noun)
+    if "person" not in phrase.noun.kinds:
+        return Pronoun("it", phrase.noun)
+    return Pronoun({"m": "he", "f": "she"}[phrase.noun.sex], phrase.noun) if phrase.noun.sex else None
+
+
+def _possessive_of(subject: Phrase) -> str:
+    """The possessive that can only mean the subject; "" if there is none."""
+    if isinstance(subject, Relative):
+        if subject.owned or not subject.noun.kinds & _PERSON:
+            return ""
+        return "their" if subject.plural else {"m": "his", "f": "her", "": ""}[subject.noun.sex]
+    if not _kinds(subject) & _PERSON or isinstance(subject, (Wh, There)):
+        return ""
+    if isinstance(subject, Np) and not subject.plural and not subject.noun.sex:
+        return ""
+    if isinstance(subject, Np) and subject.plural:
+        return "their"
+    if isinstance(subject, Np):
+        return {"m": "his", "f": "her"}[subject.noun.sex]
+    pronoun = _pronoun_for(subject)
+    return _POSSESSIVE.get(pronoun.en, "") if pronoun else ""
+
+
+def _noun_phrases(clause: Clause) -> list[Np]:
+    """All noun phrases of a clause, those inside relative clauses included."""
+    found: list[Np] = []
+
+    def visit(part: object) -> None:
+        if isinstance(part, Np):
+            found.append(part)
+            visit(part.of)
+            if part.relative:
+                found.extend(_noun_phrases(part.relative))
+        elif isinstance(part, Join):
+            for item in part.items:
+                visit(item)
+        elif isinstance(part, Pp):
+            visit(part.np)
+        elif isinstance(part, Predicate):
+            visit(part.than)
+
+    for part in (clause.subject, clause.dative, clause.accusative, clause.prep, clause.predicate, clause.time,
+                 clause.company, clause.place):  # fmt: skip
+        visit(part)
     if clause.then:
-        other, other_infinite, _ = _de_verb(clause.then, at + "&c")
-        drop_finite = bool(infinite) and bool(other_infinite) and other[0] == finite[0]
-        then_words = [("und", (at + "&",)), *_de_clause(clause.then, at + "&c", order, finite)]
-        if drop_finite:
-            finite = (finite[0], finite[1] + other[1])
-    bracket = list(infinite)
-    if order == "final":
-        if finite[0] and not (drop_finite and clause.then):
-            bracket.append((prefix + finite[0], finite[1]))
+        found.extend(_noun_phrases(clause.then))
+    return found
+
+
+def _only_thing(clause: Clause) -> Np | None:
+    """The one noun phrase of a clause that "it" can mean, if there is exactly one."""
+    things = [np for np in _noun_phrases(clause) if not np.plural and not np.noun.kinds & _PERSON]
+    return things[0] if len(things) == 1 else None
+
+
+def _has_adverbial_at_the_end(clause: Clause) -> bool:
+    return bool(
+        clause.manner
+        or clause.company
+        or (clause.place and clause.front != "place")
+        or (clause.time and clause.front != "time")
+    )
+
+
+def _last_phrase(clause: Clause) -> Np | None:
+    """The noun phrase that ends the clause in both languages and may take a relative clause, if there is one."""
+    if clause.complement or clause.then or _has_adverbial_at_the_end(clause):
+        return None
+    phrase: Phrase | None
+    if clause.prep:
+        phrase = clause.prep.np
+    elif clause.negated and not syntax.takes_kein(clause.accusative):
+        return None  # nicht would follow it
     else:
-        if not same_finite:
-            words.append(finite)
-        if prefix:
-            bracket.append((prefix, finite[1]))
-    if not second:
-        words += whole_subject
-    for n, piece in enumerate(pieces):
-        words += piece.words
-        if n < len(pieces) - 1:
-            words += piece.tail
-    words += bracket
-    if pieces:
-        words += pieces[-1].tail
+        phrase = clause.accusative or clause.dative
+    if isinstance(phrase, Np) and phrase.det != "which":
+        return phrase
+    return None
+
+
+# --- Drawing trees ----------------------------------------------------------------------------------------------------
+
+
+class _Maker:
+    """Draws sentences of a wanted length. Lengths count English words; commas do not count."""
+
+    def __init__(self, rng: random.Random, known_names_only: bool) -> None:
+        self.rng = rng
+        self.known_names_only = known_names_only
+
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+    # Names and noun phrases
+
+    def surname(self) -> str:
+        while True:
+            choice = self.rng.choice
+            name = choice(lexicon.SURNAME_STARTS) + choice(lexicon.SURNAME_MIDDLES) + choice(lexicon.SURNAME_ENDS)
+            if not self.known_names_only or _digest(name) % 5:
+                return name
+
+    def name(self) -> Name:
+        sex = self.rng.choice("mf")
+        kind = self.rng.random()
+        if kind < 0.5:
+            first = self.rng.choice(lexicon.MEN if sex == "m" else lexicon.WOMEN)
+            return Name(first, first, sex)
+        if kind < 0.65:
+            full = self.rng.choice(lexicon.MEN if sex == "m" else lexicon.WOMEN) + " " + self.surname()
+            return Name(full, full, sex)
+        surname = self.surname()
+        return Name(surname, surname, sex, "Mr." if sex == "m" else "Mrs.")
+
+    def city(self) -> Name:
+        en = self.rng.choice(tuple(lexicon.CITIES))
+        return Name(en, lexicon.CITIES[en])
+
+    def np(self, nouns: tuple[Noun, ...], *, possessive: str = "", definite: bool = False, subject: bool = False,
+           simple: bool = False) -> Np:  # fmt: skip
+        """A noun phrase without adjectives. `simple`: only determiners that nicht and kein go with."""
+        rng = self.rng
+        noun = rng.choice(nouns)
+        if "weather" in noun.kinds:
+            return Np(noun)
+        if "mass" in noun.kinds:
+            return Np(noun, "the" if definite or self.chance(0.4) else "")
+        plural = self.chance(0.3)
+        if possessive and noun.kinds & _OWNABLE and self.chance(0.3):
+            return Np(noun, possessive, plural)
+        if noun.kinds & _OWNABLE and self.chance(0.15):
+            if self.chance(0.3) and not simple:
+                owner = rng.choice(_OWNERS)
+                return Np(noun, "", plural, owner=Name(owner, owner))
+            return Np(noun, rng.choice(("my", "our")), plural)
+        if plural:
+            if definite:
+                return Np(noun, rng.choice(("the", "the", "the", "the", "this")), True)
+            if simple:
+                return Np(noun, rng.choice(("the", "")), True)
+            return Np(noun, rng.choice(("the", "the", "the", "", "", "this", "two", "three", "four", "five", "many",
+                                        "some", "several")), True)  # fmt: skip
+        if definite:
+            return Np(noun, rng.choice(("the", "the", "the", "the", "the", "this")))
+        if subject and self.chance(0.08):
+            return Np(noun, rng.choice(("every", "every", "no")))
+        return Np(noun, rng.choice(("the", "the", "the", "a", "a", "the" if simple else "this")))
+
+    def subject(self, verb: Verb, budget: int) -> Phrase:
+        people = "person" in verb.subjects
+        draw = self.rng.random()
+        if people and draw < 0.15:
+            return Pronoun(self.rng.choice(("I", "we", "he", "she", "they")))
+        if people and (draw < 0.4 or budget < 3):
+            return self.name()
+        nouns = _nouns_of(verb.subjects)
+        if budget > 8 and draw > 0.88:
+            return self.join([self.name() if people and self.chance(0.4) else self.np(nouns, definite=True)], nouns)
+        return self.np(nouns, subject=True)
+
+    def join(self, items: list[Np | Name], nouns: tuple[Noun, ...]) -> Join:
+        while len(items) < 2 or (len(items) < 3 and self.chance(0.2)):
+            item = self.np(nouns, definite=True)
+            if all(not isinstance(other, Np) or other.noun is not item.noun for other in items):
+                items.append(item)
+            elif len(nouns) <= len(items):
+                break
+        return Join(items)
+
+    def object(self, verb: Verb, kinds: frozenset[str], subject: Phrase, *, budget: int, negated: bool = False,
+               definite: bool = False, dative: bool = False) -> Phrase:  # fmt: skip
+        if "CITY" in kinds and self.chance(0.6 if len(kinds) > 1 else 1.0):
+            return self.city()
+        if "person" in kinds:
+            draw = self.rng.random()
+            if draw < 0.12:
+                first = isinstance(subject, Pronoun) and subject.en in ("I", "we")
+                choices = ["he", "she"] if first else ["I", "we", "he", "she"]
+                # "sees her" and "sees them" would both be "sieht sie"; the datives differ.
+                return Pronoun(self.rng.choice([*choices, "they"] if dative else choices))
+            if draw < 0.3:
+                return self.name()
+        nouns = _nouns_of(kinds)
+        possessive = _possessive_of(subject)
+        if budget > 9 and not negated and not definite and self.chance(0.1) and len(nouns) > 2:
+            return self.join([self.np(nouns, possessive=possessive, definite=True)], nouns)
+        return self.np(nouns, possessive=possessive, definite=definite, simple=negated)
+
+    def place(self) -> Pp:
+        if self.chance(0.8):
+            noun = self.rng.choice(_nouns_of(frozenset({"place"})))
+            assert noun.location is not None
+            return Pp(noun.location, self.np((noun,), definite=self.chance(0.7)))
+        near = self.rng.choice(lexicon.NEARBY)
+        return Pp(near, self.np(_nouns_of(frozenset({"building", "tree", "tower", "bridge"})), definite=True))
+
+    def time(self, tense: str) -> lexicon.Adverb | Pp | None:
+        if tense not in _PRESENT_WORD:
+            return None
+        draw = self.rng.random()
+        if draw < 0.2:
+            preposition = self.rng.choice((lexicon.DURING, lexicon.BEFORE, lexicon.AFTER))
+            return Pp(preposition, self.np(_nouns_of(frozenset({"event"})), definite=True))
+        if draw < 0.27:
+            return Pp(lexicon.BECAUSE_OF, self.np(_nouns_of(frozenset({"weather"}))))
+        times = [time for time in lexicon.TIMES if _PRESENT_WORD[tense] in time.tenses]
+        return self.rng.choice(times)
+
+    # Clauses
+
+    def modal(self, verb: Verb, tense: str, negated: bool, question: bool = False) -> str:
+        if "s" in verb.flags or tense not in ("present", "past") or not self.chance(0.14):
+            return ""
+        if tense == "past":
+            return self.rng.choice(("can", "want") if negated or question else ("can", "must", "want"))
+        return self.rng.choice(
+            ("can", "want", "should") if negated else ("can", "must", "want", "should", "may", "would like")
+        )
+
+    def fits_tense(self, clause: Clause) -> bool:
+        """Whether present and past look different in English: "they read" does not, "she read" does."""
+        bare = clause.verb.base == clause.verb.past and clause.tense == "past" and not clause.modal
+        if not bare or clause.negated or clause.question or clause.passive:
+            return True
+        return syntax.person_of(clause.subject) == (3, False)
+
+    def clause(self, budget: int, tense: str, *, subject: Phrase | None = None, top: bool = False,
+               question: bool = False, event: bool = False, depth: int = 0, tail: bool = True,
+               refer: Np | None = None) -> Clause | None:  # fmt: skip
+        """A clause of at most `budget` words, and nearly always exactly that many, or None.
+
+        `top`: a main clause, which may begin with something other than its subject. `event`: something that happens
+        once, as after until and before. `tail`: more relative clauses may follow. `refer`: an earlier noun phrase
+        that an object pronoun takes up.
+        """
+        for _ in range(6):
+            clause = self.core(budget, tense, subject, question, refer)
+            if clause is None or not self.fits_tense(clause):
+                continue
+            if event and (clause.negated or clause.modal or "s" in clause.verb.flags):
+                continue
+            size = _size(clause)
+            if size <= budget:
+                self.grow(clause, budget - size, top=top, depth=depth, tail=tail, event=event)
+                return clause
+        return None
+
+    def core(self, budget: int, tense: str, subject: Phrase | None, question: bool, refer: Np | None) -> Clause | None:
+        rng = self.rng
+        kinds = _kinds(subject) if subject else None
+        if refer is not None:
+            verbs = [verb for verb, slot in _verbs_taking(refer.noun) if slot == "accusative" and verb.frame == "a"]
+            verbs = [verb for verb in verbs if "person" in verb.subjects]
+            if not verbs:
+                return None
+            verb = rng.choice(verbs)
+        else:
+            draw = rng.random()
+            if draw < 0.14 and budget >= 3:
+                return self.copular(budget, tense, subject, question)
+            if draw < 0.16 and budget >= 7 and subject is None:
+                return self.existential(tense, question)
+            frames, weights = _frames_for(kinds)
+            if not frames:
+                return None
+            frame = rng.choices(frames, cum_weights=weights)[0]
+            verb = rng.choice(_verbs_for(kinds, frame))
+        if subject is None:
+            subject = self.subject(verb, budget)
+        negated = self.chance(0.12) and tense not in ("infinitive", "past perfect") and budget > 4
+        if isinstance(subject, Np) and subject.det in ("no", "every"):
+            negated = False
+        if question and isinstance(subject, Np) and subject.det == "no":
+            return None
+        clause = Clause(verb, subject, tense, question=question)
+        if not isinstance(subject, Wh):
+            clause.negated = negated and not question
+        clause.modal = self.modal(verb, tense, clause.negated, question)
+        if verb.frame in ("a", "ap"):
+            if refer is not None:
+                clause.accusative = _pronoun_for(refer)
+                clause.negated = False
+            else:
+                clause.accusative = self.object(verb, verb.objects, subject, budget=budget, negated=clause.negated)
+        elif verb.frame in ("d", "da"):
+            clause.dative = self.object(
+                verb, verb.objects, subject, budget=budget, definite=verb.frame == "da" or clause.negated, dative=True
+            )
+        if verb.frame == "da":
+            nouns = _nouns_of(verb.targets)
+            clause.accusative = self.np(nouns, possessive=_possessive_of(subject), simple=clause.negated)
+        if verb.frame == "p" and verb.preposition:
+            np = self.object(
+                verb, verb.objects, subject, budget=budget, negated=clause.negated, definite=clause.negated
+            )
+            clause.prep = Pp(verb.preposition, np, contract=verb.preposition != Preposition("of", "an", "acc"))
+        elif verb.frame == "ap" and verb.preposition:
+            preposition = verb.preposition
+            clause.prep = Pp(preposition, self.np(_nouns_of(verb.targets), definite=True))
+        elif verb.frame in ("dir", "loc"):
+            clause.prep = self.goal(verb, definite=clause.negated or self.chance(0.8))
+        if "P" in verb.flags and not clause.negated and not clause.modal and self.chance(0.1):
+            return self.passive(clause)
+        return clause
+
+    def goal(self, verb: Verb, definite: bool) -> Pp:
+        nouns = _nouns_of(verb.objects)
+        if verb.frame == "loc":
+            noun = self.rng.choice([noun for noun in nouns if noun.location])
+            preposition = noun.location
+        else:
+            noun = self.rng.choice([noun for noun in nouns if noun.direction])
+            preposition = noun.direction
+            if preposition and verb.base == "return":
+                preposition = preposition._replace(en="to")
+        assert preposition is not None
+        return Pp(preposition, self.np((noun,), definite=definite))
+
+    def passive(self, clause: Clause) -> Clause | None:
+        """The passive of a clause with an accusative object; the agent keeps its place in the meaning."""
+        patient, agent = clause.accusative, clause.subject
+        plain = isinstance(patient, Np) and patient.det in ("the", "this", "a", "my", "our") and not patient.owner
+        if clause.tense not in ("present", "past") or not plain or clause.question or patient is None:
+            return clause
+        if not isinstance(agent, (Np, Name)) or (isinstance(agent, Np) and agent.det in ("no", "every")):
+            return clause
+        return Clause(clause.verb, patient, clause.tense, passive=True, prep=Pp(lexicon.BY, agent))
+
+    def copular(self, budget: int, tense: str, subject: Phrase | None, question: bool) -> Clause | None:
+        rng = self.rng
+        if subject is None:
+            if self.chance(0.6):
+                subject = self.subject(lexicon.VERBS["sleep"]._replace(subjects=_PERSON), budget)
+            else:
+                subject = self.np(tuple(noun for noun in _NOUNS if _adjectives_of(noun)), definite=True)
+        kinds = _kinds(subject)
+        fitting = [adjective for adjective in lexicon.ADJECTIVES.values() if adjective.kinds & kinds]
+        if not fitting:
+            return None
+        adjective = rng.choice(fitting)
+        clause = Clause(lexicon.BE, subject, tense, question=question)
+        clause.negated = self.chance(0.12) and tense in ("present", "past") and not question
+        if isinstance(subject, Wh) or (isinstance(subject, Np) and subject.det in ("no", "every")):
+            clause.negated = False
+        predicate: Predicate | Np = Predicate(adjective)
+        sex = subject.noun.sex if isinstance(subject, Np) and not subject.plural else ""
+        sex = subject.sex if isinstance(subject, Name) else sex
+        draw = rng.random()
+        if draw < 0.2 and adjective.de_more and budget >= 6 and not isinstance(subject, Pronoun):
+            others = tuple(noun for noun in _nouns_of(adjective.kinds & kinds))
+            than: Phrase = self.name() if kinds & _PERSON and self.chance(0.4) else self.np(others, definite=True)
+            if not (isinstance(than, Np) and isinstance(subject, Np) and than.noun is subject.noun):
+                predicate = Predicate(adjective, than=than)
+        elif draw < 0.4 and sex and budget >= 6 and adjective.kinds & _PERSON:
+            jobs = [noun for noun in _nouns_of(frozenset({"job"})) if noun.sex == sex]
+            noun = rng.choice(jobs)
+            if not (isinstance(subject, Np) and (subject.noun is noun or "job" in subject.noun.kinds)):
+                predicate = Np(noun, "a", adjectives=[adjective])
+        clause.predicate = predicate
+        return clause
+
+    def existential(self, tense: str, question: bool) -> Clause | None:
+        if tense not in ("present", "past"):
+            return None
+        noun = self.rng.choice(_nouns_of(frozenset({"town", "garden", "forest", "park", "valley", "island", "street"})))
+        things = {"town": ("building", "park", "river", "bridge", "tower", "bakery")}.get(
+            next(iter(noun.kinds & {"town"}), ""), ("animal", "tree", "house", "bench", "river")
+        )
+        plural = self.chance(0.4)
+        np = Np(self.rng.choice(_nouns_of(frozenset(things))), self.rng.choice(("two", "many", "several")), True) \
+            if plural else Np(self.rng.choice(_nouns_of(frozenset(things))), "a")  # fmt: skip
+        assert noun.location is not None
+        return Clause(lexicon.EXIST, There(), tense, question=question, accusative=np,
+                      place=Pp(noun.location, Np(noun, self.rng.choice(("the", "the", "this")))))  # fmt: skip
+
+    # Growing a clause word by word
+
+    def grow(self, clause: Clause, room: int, *, top: bool, depth: int, tail: bool, event: bool = False) -> None:
+        """Adds adjectives, adverbials, genitives, relative clauses, … until `room` words are used up."""
+        steps: list[tuple[Callable[[Clause, int], int], float]] = [
+            (self.add_adjective, 3.0),
+            (self.add_very, 0.7),
+            (self.add_manner, 1.0),
+            (self.add_genitive, 0.8),
+            (self.add_place, 1.5),
+            (self.add_company, 0.5),
+            (lambda c, n: self.add_time(c, n, top), 1.5),
+            (lambda c, n: self.add_relative(c, n, depth, tail), 2.0 if room > 5 else 1.0),
+            (self.add_predicate, 1.0),
+        ]
+        if top:
+            steps.append((self.add_comment, 0.4))
+        if not event:
+            steps.append((self.add_frequency, 0.4))
+        possible = list(range(len(steps)))
+        weights = [weight for _, weight in steps]
+        while room > 0 and possible:
+            step = self.rng.choices(possible, [weights[n] for n in possible])[0]
+            used = steps[step][0](clause, room)
+            room -= used
+            # What failed is tried again only after something else has changed the clause.
+            possible = list(range(len(steps))) if used else [n for n in possible if n != step]
+
+    def add_adjective(self, clause: Clause, room: int) -> int:
+        phrases = [np for np in _own_phrases(clause) if len(np.adjectives) < 2 and not np.very]
+        if not phrases:
+            return 0
+        np = self.rng.choice(phrases)
+        ranks = {adjective.rank for adjective in np.adjectives}
+        said = clause.predicate.adjective if isinstance(clause.predicate, Predicate) else None
+        fitting = [word for word in _adjectives_of(np.noun) if word.rank not in ranks and word is not said]
+        if not fitting:
+            return 0
+        np.adjectives = sorted([*np.adjectives, self.rng.choice(fitting)], key=lambda adjective: adjective.rank)
+        return 1
+
+    def add_very(self, clause: Clause, room: int) -> int:
+        if isinstance(clause.predicate, Predicate) and not clause.predicate.than and not clause.predicate.very:
+            if clause.predicate.adjective.de_more:
+                clause.predicate.very = True
+                return 1
+            return 0
+        phrases = [np for np in _own_phrases(clause) if len(np.adjectives) == 1 and not np.very and not np.owner]
+        phrases = [np for np in phrases if np.adjectives[0].de_more and np.det in ("the", "a", "this")]
+        if not phrases:
+            return 0
+        self.rng.choice(phrases).very = True
+        return 1
+
+    def add_manner(self, clause: Clause, room: int) -> int:
+        if clause.negated or clause.tense not in _PRESENT_WORD or _closed(clause) or clause.manner or clause.passive:
+            return 0
+        manners = [manner for flag, manner in lexicon.MANNERS.items() if flag in clause.verb.flags]
+        if not manners:
+            return 0
+        clause.manner = self.rng.choice(self.rng.choice(manners))
+        return 1
+
+    def add_frequency(self, clause: Clause, room: int) -> int:
+        if clause.negated or clause.tense not in ("present", "past") or clause.modal or clause.time or clause.question:
+            return 0
+        if clause.frequency or clause.verb.frame == "exist" or clause.passive:
+            return 0
+        clause.frequency = self.rng.choice(lexicon.FREQUENCIES)
+        return 1
+
+    def add_time(self, clause: Clause, room: int, top: bool) -> int:
+        if clause.time or clause.frequency or clause.tense not in _PRESENT_WORD or isinstance(clause.predicate, Np):
+            return 0
+        if "s" in clause.verb.flags and clause.verb.frame not in ("be", "exist"):
+            return 0
+        front = top and not clause.question and not clause.comment and not clause.front and self.chance(0.45)
+        if not front and (_closed(clause) or clause.complement or clause.then):
+            return 0
+        time = self.time(clause.tense)
+        if time is None or (clause.negated and isinstance(time, lexicon.Adverb) and time.en.startswith("every")):
+            return 0
+        words = _words_of(time)
+        if words > room:
+            return 0
+        clause.time = time
+        clause.front = "time" if front else clause.front
+        return words
+
+    def add_place(self, clause: Clause, room: int) -> int:
+        if clause.place or clause.negated or clause.passive or "x" in clause.verb.flags or room < 3:
+            return 0
+        if clause.verb.frame in ("loc", "dir", "ap") or _closed(clause) or clause.complement:
+            return 0
+        place = self.place()
+        words = _words_of(place)
+        if words > room:
+            return 0
+        clause.place = place
+        return words
+
+    def add_company(self, clause: Clause, room: int) -> int:
+        """With someone, without someone: only beside verbs that take nothing else."""
+        if clause.verb.frame != "i" or clause.company or clause.negated or room < 3 or _closed(clause):
+            return 0
+        if not _kinds(clause.subject) & _PERSON or clause.verb.base not in ("work", "dance", "sing", "cook", "play"):
+            return 0
+        people = self.np(_nouns_of(_PERSON), possessive=_possessive_of(clause.subject), definite=True)
+        pp = Pp(lexicon.WITH if self.chance(0.7) else lexicon.WITHOUT, people)
+        words = _words_of(pp)
+        if words > room:
+            return 0
+        clause.company = pp
+        return words
+
+    def add_comment(self, clause: Clause, room: int) -> int:
+        if clause.comment or clause.front or clause.question or clause.place or clause.tense not in _PRESENT_WORD:
+            return 0
+        comment = self.rng.choice(lexicon.COMMENTS)
+        words = len(comment.en.replace("~", " ").split())
+        if words > room:
+            return 0
+        clause.comment = comment
+        return words
+
+    def add_genitive(self, clause: Clause, room: int) -> int:
+        if room < 3:
+            return 0
+        phrases = [np for np in _own_phrases(clause) if np.det == "the" and not np.of and not np.relative]
+        phrases = [np for np in phrases if np.noun.kinds & (_OWNABLE | {"part"}) and not _is_joined(clause, np)]
+        if not phrases:
+            return 0
+        np = self.rng.choice(phrases)
+        owner = self.np(_nouns_of(frozenset({"building"}) if "part" in np.noun.kinds else _PERSON), definite=True)
+        if owner.noun is np.noun or owner.owner:
+            return 0
+        words = 1 + _words_of(owner)
+        if words > room:
+            return 0
+        np.of = owner
+        return words
+
+    def add_relative(self, clause: Clause, room: int, depth: int, tail: bool) -> int:
+        if room < 3:
+            return 0
+        phrases: list[tuple[Np, bool]] = []
+        if isinstance(clause.subject, Np) and depth == 0:
+            phrases.append((clause.subject, False))
+        last = _last_phrase(clause)
+        if last is not None and tail and depth < 3:
+            phrases.append((last, True))
+        free = [(np, at_end) for np, at_end in phrases if not np.of and not np.owner and not np.relative]
+        phrases = [(np, at_end) for np, at_end in free if np.det in _BEFORE_RELATIVE]
+        if not phrases:
+            return 0
+        np, at_end = self.rng.choice(phrases)
+        size = room if at_end else min(room, self.rng.randint(3, 8))
+        if at_end and size > 8 and self.chance(0.6):
+            size = self.rng.randint(4, size)
+        for _ in range(4):
+            relative = self.relative(np, size, clause.tense, depth + 1 if at_end else 3, at_end)
+            if relative is not None:
+                np.relative = relative
+                return _size(relative)
+        return 0
+
+    def relative(self, np: Np, size: int, tense: str, depth: int, tail: bool) -> Clause | None:
+        """A relative clause for `np`, of at most `size` words."""
+        rng = self.rng
+        pronoun = Relative(np.noun, np.plural)
+        if tense == "present" and self.chance(0.2):
+            tense = "past"
+        elif tense in ("future", "infinitive"):
+            tense = "present"
+        elif tense == "past perfect":
+            tense = "past"
+        draw = rng.random()
+        if draw < 0.45 or size < 4:
+            return self.clause(size, tense, subject=pronoun, depth=depth, tail=tail)
+        if draw < 0.55 and np.noun.kinds & _PERSON and size >= 5:
+            owned = Np(rng.choice(_nouns_of(frozenset({"pet", "kin", "vehicle"}))), "", self.chance(0.3))
+            pronoun.owned = owned
+            return self.clause(size, tense, subject=pronoun, depth=depth, tail=tail)
+        choices = _verbs_taking(np.noun)
+        if np.noun.location and "place" in np.noun.kinds and self.chance(0.5):
+            clause = self.core(size, tense, None, False, None)
+            if clause is None or clause.negated or clause.passive or "x" in clause.verb.flags or clause.front:
+                return None
+            if clause.verb.frame not in ("i", "a") or clause.place or not self.fits_tense(clause):
+                return None
+            clause.place = Pp(np.noun.location, pronoun)
+        elif choices:
+            verb, slot = rng.choice(choices)
+            clause = Clause(verb, self.subject(verb, min(size, 5)), tense)
+            clause.modal = self.modal(verb, tense, False)
+            if slot == "prep" and verb.preposition:
+                clause.prep = Pp(verb.preposition, pronoun)
+            elif slot == "dative":
+                clause.dative = pronoun
+                if verb.frame == "da":
+                    clause.accusative = self.np(_nouns_of(verb.targets))
+            else:
+                if not _is_clear_object(verb, np.noun, np.plural, clause.subject):
+                    return None
+                clause.accusative = pronoun
+                if verb.frame == "da":
+                    clause.dative = self.np(_nouns_of(verb.objects), definite=True)
+                elif verb.frame == "ap" and verb.preposition:
+                    clause.prep = Pp(verb.preposition, self.np(_nouns_of(verb.targets), definite=True))
+            if not self.fits_tense(clause):
+                return None
+        else:
+            return None
+        used = _size(clause)
+        if used > size:
+            return None
+        self.grow(clause, size - used, top=False, depth=3, tail=False)
+        return clause
+
+    def add_predicate(self, clause: Clause, room: int) -> int:
+        """A second predicate for the same subject: … and sees the dog."""
+        if clause.then or clause.complement or clause.negated or clause.question or clause.passive or room < 3:
+            return 0
+        if (
+            clause.tense not in _PRESENT_WORD
+            or clause.frequency
+            or _closed(clause)
+            or clause.verb.frame in ("be", "exist")
+        ):
+            return 0
+        if clause.modal in ("want", "would like") or isinstance(clause.subject, (Wh, There)):
+            return 0
+        if isinstance(clause.subject, Relative) or _moves_something(clause):
+            return 0
+        for _ in range(4):
+            other = self.core(room - 1, clause.tense, clause.subject, False, None)
+            if other is None or other.verb is clause.verb or other.negated or other.passive:
+                continue
+            if other.verb.frame not in _FRAME_WEIGHTS or ("s" in other.verb.flags and clause.modal):
+                continue
+            other.modal = clause.modal
+            if not self.fits_tense(other):
+                continue
+            words = 1 + _size(other, shared=True)
+            if words <= room:
+                clause.then = other
+                return words
+        return 0
+
+    # Sentences
+
+    def new_sentence(self, length: int, split: str, seen: set[int], variations: int) -> GrammarPair | None:
+        """A sentence of the split whose digest is not among `seen` (it is added), or None if this attempt failed."""
+        sentence = self.sentence(length)
+        if sentence is None:
+            return None
+        for _ in range(variations):
+            words = syntax.english_words(sentence)
+            digest = _digest(syntax.text_of(words))
+            if digest not in seen and _split_of_digest(digest) == split:
+                seen.add(digest)
+                return syntax.pair_of(words, sentence)
+            if not self.vary(sentence):
+                return None
+        return None
+
+    def vary(self, sentence: Sentence) -> bool:
+        """Puts another name or adjective in the place of one; False if there is none."""
+        places: list[Name | Np] = []
+        for segment in sentence.segments:
+            for sub in (segment.before, segment.after):
+                if sub:
+                    places += _variable(sub.clause)
+            places += _variable(segment.clause)
+        if not places:
+            return False
+        place = self.rng.choice(places)
+        if isinstance(place, Np):
+            n = self.rng.randrange(len(place.adjectives))
+            rank = place.adjectives[n].rank
+            fitting = [word for word in _adjectives_of(place.noun) if word.rank == rank]
+            if place.very:
+                fitting = [word for word in fitting if word.de_more]
+            if fitting:
+                place.adjectives[n] = self.rng.choice(fitting)
+        elif not place.sex:
+            place.en, place.de = self.rng.choice(tuple(lexicon.CITIES.items()))
+        else:
+            first = self.rng.choice(lexicon.MEN if place.sex == "m" else lexicon.WOMEN)
+            forms = (first, f"{first} {self.surname()}") if not place.title else (self.surname(),)
+            place.en = place.de = forms[" " in place.en]
+        return True
+
+    def tense(self) -> str:
+        return self.rng.choices(("present", "past", "future"), (5, 4, 1))[0]
+
+    def sentence(self, length: int) -> Sentence | None:
+        """A sentence of exactly `length` words, or None when this attempt missed it."""
+        if 4 <= length <= 20 and self.chance(0.12):
+            question = self.question(length)
+            sentence = Sentence([Segment(question)]) if question else None
+        else:
+            segments: list[Segment] = []
+            room = length
+            tense = self.tense()
+            while room > 0:
+                link = ""
+                if segments:
+                    links = ("and", "and", "but", "so", "and then")
+                    link = self.rng.choice([link for link in links if link == "and" or link != segments[-1].link])
+                    room -= len(link.split())
+                last = room < 16 or (room < 30 and self.chance(0.5))
+                size = room if last else self.rng.randint(7, min(24, room - 7))
+                segment = self.segment(size, link, tense, segments[-1] if segments else None)
+                if segment is None:
+                    return None
+                segments.append(segment)
+                room -= _segment_size(segment)
+                if last:
+                    break
+            sentence = Sentence(segments)
+        if sentence is None or syntax.count_words(syntax.english_words(sentence)) != length:
+            return None
+        return sentence
+
+    def segment(self, size: int, link: str, tense: str, previous: Segment | None) -> Segment | None:
+        """A main clause with or without a subordinate clause; the last part is drawn until the size is met."""
+        draw = self.rng.random()
+        top = link not in ("so", "and then")
+        best: Segment | None = None
+        for _ in range(8):
+            if size >= 9 and draw < 0.35:
+                segment = self.with_adverbial_clause(size, link, tense)
+            elif size >= 7 and draw < 0.55:
+                segment = self.with_complement(size, link, tense, top)
+            else:
+                refer = None
+                if previous and not previous.before and not previous.after and not previous.clause.complement \
+                        and self.chance(0.35):  # fmt: skip
+                    refer = _only_thing(previous.clause)
+                clause = self.clause(size, tense, top=top, refer=refer)
+                segment = Segment(clause, link=link) if clause else None
+            if segment is not None:
+                best = segment
+                if _segment_size(segment) == size:
+                    break
+        return best
+
+    def with_adverbial_clause(self, size: int, link: str, tense: str) -> Segment | None:
+        rng = self.rng
+        names = {
+            "present": ("because", "although", "while", "when", "if", "before", "as~soon~as", "until", "so~that"),
+            "past": ("because", "although", "while", "when", "before", "after", "as~soon~as", "until", "so~that"),
+            "future": ("because", "although", "when", "if", "before", "as~soon~as", "until", "so~that"),
+        }[tense]
+        if self.chance(0.12):
+            return self.with_purpose(size, link, tense)
+        name = rng.choice(names)
+        conjunction = lexicon.WHEN_PAST if name == "when" and tense == "past" else lexicon.CONJUNCTIONS[name]
+        before = rng.choice(conjunction.where) == "b" and link not in ("so", "and then")
+        overhead = len(conjunction.en.replace("~", " ").split())
+        room = size - overhead
+        event = name in ("before", "after", "until", "as~soon~as")
+        first_size = rng.randint(3, max(3, min(16, room - 4)))
+        first = self.clause(first_size, _inner_tense(name, tense) if before else tense, event=event and before)
+        if first is None:
+            return None
+        # After the first clause its subject may return as a pronoun, its object as "it".
+        subject = None
+        if self.chance(0.4) and not isinstance(first.subject, Pronoun):
+            subject = _pronoun_for(first.subject)
+            if subject and subject.en == "it" and not _only_thing(first):
+                subject = None
+        rest = room - _size(first)
+        second_tense = tense if before else _inner_tense(name, tense)
+        if name == "so~that" and subject and "person" not in _kinds(subject):
+            subject = None
+        for _ in range(6):
+            refer = _only_thing(first) if subject is None and self.chance(0.3) else None
+            second = self.clause(rest, second_tense, subject=subject, refer=refer, event=event and not before)
+            if second is None or second.verb.infinitive == first.verb.infinitive:
+                continue
+            if name == "so~that":
+                inside = second
+                if inside.negated or inside.passive or "s" in inside.verb.flags or inside.then or inside.frequency:
+                    continue
+                inside.modal = "can"
+                if _size(inside) > rest or inside.tense == "future":
+                    continue
+            if _size(second) == rest:
+                break
+        else:
+            return None
+        if before:
+            return Segment(second, before=Sub(conjunction, first), link=link)
+        return Segment(first, after=Sub(conjunction, second), link=link)
+
+    def with_purpose(self, size: int, link: str, tense: str) -> Segment | None:
+        """… in order to …"""
+        subject = self.subject(lexicon.VERBS["work"], 5)
+        first = self.clause(self.rng.randint(3, max(3, min(12, size - 5))), tense, subject=subject)
+        if first is None or first.then or first.passive or "s" in first.verb.flags or first.verb.frame == "be":
+            return None
+        second = self.infinitive(size - _size(first) - 2, first.subject)
+        return Segment(first, after=Sub(lexicon.IN_ORDER, second), link=link) if second else None
+
+    def infinitive(self, size: int, subject: Phrase) -> Clause | None:
+        for _ in range(6):
+            clause = self.clause(size, "infinitive", subject=_without_relative(subject))
+            if clause is None or clause.passive or clause.verb.frame == "be" or clause.then:
+                continue
+            if "s" in clause.verb.flags or "u" in clause.verb.flags:
+                continue
+            if _size(clause) == size:
+                return clause
+        return None
+
+    def with_complement(self, size: int, link: str, tense: str, top: bool) -> Segment | None:
+        """Says that …, asks whether …, tries to …"""
+        rng = self.rng
+        frame = rng.choice(("that", "that", "ask", "inf"))
+        verb = rng.choice(_VERBS_BY_FRAME[frame])
+        subject = self.subject(verb, min(size, 5))
+        if isinstance(subject, Np) and subject.det == "no" and frame == "inf":
+            return None
+        clause = Clause(verb, subject, tense)
+        if verb.objects:
+            person = self.object(verb, _PERSON, subject, budget=3, definite=True)
+            clause.accusative = person if not isinstance(person, Np) or person.det in ("the", "my", "our") else None
+            if clause.accusative is None:
+                return None
+        clause.negated = frame != "inf" and verb.base in ("know", "believe", "say") and self.chance(0.2)
+        if isinstance(subject, Np) and subject.det in ("no", "every"):
+            clause.negated = False
+        if size > 12 and self.chance(0.4):
+            self.grow(clause, rng.randint(1, 6), top=top, depth=0, tail=False)
+        if clause.then or clause.manner or clause.place or clause.company or (clause.time and clause.front != "time"):
+            return None
+        room = size - _size(clause)
+        if frame == "inf":
+            inner = self.infinitive(room, subject)
+            if inner is None or inner.verb.infinitive == verb.infinitive:
+                return None
+            clause.complement = Sub(lexicon.TO, inner)
+            return Segment(clause, link=link)
+        conjunction = lexicon.CONJUNCTIONS["that"]
+        if frame == "ask":
+            conjunction = lexicon.CONJUNCTIONS[rng.choice(("whether", "whether", "why", "where"))]
+        inner_tense = "past" if tense == "past" else rng.choice(("present", "present", "past", "future"))
+        if tense == "future":
+            inner_tense = "present"
+        for _ in range(6):
+            sub = self.clause(room - 1, inner_tense)
+            if sub is None or _size(sub) != room - 1:
+                continue
+            if conjunction.en == "where" and not _can_ask_where(sub):
+                continue
+            clause.complement = Sub(conjunction, sub)
+            return Segment(clause, link=link)
+        return None
+
+    def question(self, length: int) -> Clause | None:
+        rng = self.rng
+        tense = self.tense()
+        kind = rng.choice(("yes/no", "yes/no", "who", "object", "object", "which", "adverb", "adverb"))
+        if kind == "yes/no":
+            return self.clause(length, tense, question=True)
+        if kind == "who":
+            return self.clause(length, tense, subject=Wh(person=True), question=True)
+        if kind == "adverb":
+            wh = rng.choice(("why", "when", "where", "where to", "how"))
+            clause = self.clause(length - 1, tense, question=True)
+            if clause is None or clause.time or clause.verb.frame in ("be", "exist") or clause.passive:
+                return None
+            if wh == "how" and ("m" not in clause.verb.flags or clause.manner):
+                return None
+            if wh == "where" and not _can_ask_where(clause):
+                return None
+            if wh == "where to":
+                if clause.verb.frame != "dir":
+                    return None
+                clause.prep = None
+                self.grow(clause, length - 1 - _size(clause), top=False, depth=0, tail=False)
+            if isinstance(clause.predicate, Predicate):
+                return None
+            clause.wh = wh
+            return clause
+        frame = rng.choice(("a", "a", "d"))
+        verb = rng.choice(_VERBS_BY_FRAME[frame])
+        clause = Clause(verb, self.subject(verb, min(length, 5)), tense, question=True)
+        if isinstance(clause.subject, Np) and clause.subject.det == "no":
+            return None
+        clause.modal = self.modal(verb, tense, False, question=True)
+        asked: Phrase
+        if kind == "which":
+            noun = rng.choice(_nouns_of(verb.objects))
+            if frame == "a" and not _is_clear_object(verb, noun, False, clause.subject):
+                return None
+            asked = Np(noun, "which", self.chance(0.3) and "mass" not in noun.kinds)
+        else:
+            asked = Wh(person="person" in verb.objects or "animal" in verb.objects)
+        if frame == "d":
+            if not verb.objects & _PERSON:
+                return None
+            clause.dative = asked
+        else:
+            clause.accusative = asked
+        size = _size(clause)
+        if size > length:
+            return None
+        self.grow(clause, length - size, top=False, depth=0, tail=False)
+        return clause
+
+
+def _variable(clause: Clause) -> list[Name | Np]:
+    """The names of a clause, and its noun phrases with adjectives."""
+    found: list[Name | Np] = [np for np in _noun_phrases(clause) if np.adjectives]
+    for part in (clause.subject, clause.dative, clause.accusative, clause.prep and clause.prep.np):
+        found += [part] if isinstance(part, Name) else []
     if clause.complement:
-        words += _de_sub(clause.complement, at + "i")
-    return words + then_words
+        found += _variable(clause.complement.clause)
+    return found
 
 
-def _de_sub(sub: Sub, at: str) -> list[Word]:
-    return [_COMMA, *_tagged(sub.conjunction.de, at + "j"), *_de_clause(sub.clause, at, "final"), _COMMA]
+def _own_phrases(clause: Clause) -> list[Np]:
+    """The noun phrases that adjectives and genitives may still go to: not those in relative clauses."""
+    found: list[Np] = []
+    parts: list[object] = [clause.subject, clause.dative, clause.accusative, clause.prep, clause.place, clause.company]
+    parts += [clause.predicate, clause.time]
+    while parts:
+        part = parts.pop(0)
+        if isinstance(part, Np):
+            found.append(part)
+            parts.append(part.of)
+        elif isinstance(part, Join):
+            parts += part.items
+        elif isinstance(part, Pp):
+            parts.append(part.np)
+        elif isinstance(part, Predicate):
+            parts.append(part.than)
+        elif isinstance(part, Relative):
+            parts.append(part.owned)
+    if clause.then:
+        found += [np for np in _own_phrases(clause.then) if all(np is not other for other in found)]
+    return found
+
+
+def _is_joined(clause: Clause, np: Np) -> bool:
+    for part in (clause.subject, clause.dative, clause.accusative, clause.prep and clause.prep.np):
+        if isinstance(part, Join) and any(item is np for item in part.items):
+            return True
+    return False
+
+
+def _closed(clause: Clause) -> bool:
+    """Whether nothing may follow the last phrase: after a relative clause an adverb would seem to belong to it."""
+    parts = (clause.accusative, clause.dative, clause.prep.np if clause.prep else None)
+    return any(isinstance(part, Np) and part.relative is not None for part in parts) or clause.then is not None
+
+
+def _moves_something(clause: Clause) -> bool:
+    parts = (clause.accusative, clause.dative, clause.prep and clause.prep.np, clause.place and clause.place.np)
+    return any(isinstance(part, (Relative, Wh)) for part in parts)
+
+
+def _is_clear_object(verb: Verb, noun: Noun, plural: bool, subject: Phrase) -> bool:
+    """Whether German shows that the noun, ahead of its verb, is the object: "die Frau, die Anna sieht" does not."""
+    if not verb.subjects & noun.kinds or (noun.gender == "m" and not plural):
+        return True
+    if syntax.person_of(subject) != (3, plural):
+        return True
+    if isinstance(subject, Pronoun):
+        return subject.en == "he"
+    return isinstance(subject, Np) and subject.noun.gender == "m" and not subject.plural and not subject.owner
+
+
+def _can_ask_where(clause: Clause) -> bool:
+    return (
+        not clause.place
+        and not clause.passive
+        and "x" not in clause.verb.flags
+        and clause.verb.frame in ("i", "a", "d")
+    )
+
+
+def _inner_tense(name: str, tense: str) -> str:
+    """The tense of an adverbial clause beside a main clause in `tense`."""
+    if name == "after":
+        return "past perfect"
+    return "present" if tense == "future" else tense
+
+
+def _without_relative(phrase: Phrase) -> Phrase:
+    """The subject as it is understood, not written, in an infinitive clause."""
+    return Np(phrase.noun, phrase.det, phrase.plural) if isinstance(phrase, Np) else phrase
+
+
+def _size(clause: Clause, shared: bool = False) -> int:
+    return syntax.count_words(syntax.english_clause(clause, shared))
+
+
+def _words_of(part: lexicon.Adverb | Pp | Np) -> int:
+    if isinstance(part, Pp):
+        return len(part.preposition.en.split("~")) + syntax.count_words(syntax.english_phrase(part.np))
+    if isinstance(part, Np):
+        return syntax.count_words(syntax.english_phrase(part))
+    return len(part.en.replace("~", " ").split())
+
+
+def _segment_size(segment: Segment) -> int:
+    size = _size(segment.clause)
+    for sub in (segment.before, segment.after):
+        if sub:
+            size += len(sub.conjunction.en.replace("~", " ").split()) + _size(sub.clause)
+    return size

@@ -523,7 +523,7 @@ shy         schüchtern      0 person           more_shy schüchterner
 honest      ehrlich         0 person                 more_honest ehrlicher
 tall        groß            1 person                 taller größer
 young       jung            2 person,animal          younger jünger
-old         alt             2 person,animal,small,readable,clothing,vehicle,furniture,surface,building,town,tree older älter
+old         alt             2 person,animal,small,readable,clothing,vehicle,building,town,tree,table older älter
 big         groß            1 animal,small,vehicle,furniture,surface,building,room,town,outdoors bigger größer
 small       klein           1 animal,small,vehicle,furniture,surface,building,room,town smaller kleiner
 wild        wild            0 wild
@@ -600,7 +600,8 @@ FRAMES = {
 
 # english base[_fixed words][+particle], past, participle ("-" regular) | German infinitive (prefix|stem), third person,
 # participle, auxiliary h(aben) or s(ein) | frame[:preposition:präposition:case] | subjects | objects[>targets] | flags
-# Flags: x takes no adjunct of place, s a state (no modal verb, no manner), m manner, l loudly or quietly, P passive.
+# Flags: x takes no adjunct of place, s a state (no modal verb, no time), u not done on purpose, m manner,
+# l loudly or quietly, P passive.
 _VERBS = """
 sleep slept slept         schlafen schläft geschlafen h       i person,animal . .
 work - -                  arbeiten arbeitet gearbeitet h      i person . m
@@ -614,17 +615,17 @@ cook - -                  kochen kocht gekocht h              i person . .
 wait - -                  warten wartet gewartet h            i person . .
 play - -                  spielen spielt gespielt h           i person . .
 get_up got_up got_up      auf|stehen steht aufgestanden s     i person . x
-wake_up woke_up woken_up  auf|wachen wacht aufgewacht s       i person,animal . x
-fall_asleep fell_asleep fallen_asleep ein|schlafen schläft eingeschlafen s i person,animal . .
+wake_up woke_up woken_up  auf|wachen wacht aufgewacht s       i person,animal . xu
+fall_asleep fell_asleep fallen_asleep ein|schlafen schläft eingeschlafen s i person,animal . u
 arrive - -                an|kommen kommt angekommen s        i person,transport . x
 depart - -                ab|fahren fährt abgefahren s        i train,bus,ship . x
-disappear - -             verschwinden verschwindet verschwunden s i person,animal . x
+disappear - -             verschwinden verschwindet verschwunden s i person,animal . xu
 come_back came_back come_back zurück|kommen kommt zurückgekommen s i person . x
 study studied studied     studieren studiert studiert h       i student . x
 bark - -                  bellen bellt gebellt h              i dog . l
 fly flew flown            fliegen fliegt geflogen s           i bird,airplane . x
-see saw seen              sehen sieht gesehen h               a person,animal person,animal,small,vehicle,sight,building P
-hear heard heard          hören hört gehört h                 a person,animal person,animal,song P
+see saw seen              sehen sieht gesehen h a person,animal person,animal,small,vehicle,sight,building P
+hear heard heard          hören hört gehört h                 a person,animal person,animal,song Pu
 love loved loved          lieben liebt geliebt h              a person person,pet xsP
 know knew known           kennen kennt gekannt h              a person person,visited,song,tale xs
 visit visited visited     besuchen besucht besucht h          a person person,visited xP
@@ -666,7 +667,7 @@ have had had              haben hat gehabt h                  a person small,pet
 like - -                  mögen mag gemocht h                 a person person,animal,food,drink,song xs
 admire - -                bewundern bewundert bewundert h     a person person,building,sight xsP
 meet met met              treffen trifft getroffen h          a person person .
-lose lost lost            verlieren verliert verloren h       a person small .
+lose lost lost            verlieren verliert verloren h       a person small u
 steal stole stolen        stehlen stiehlt gestohlen h         a person small,vehicle P
 hide hid hidden           verstecken versteckt versteckt h    a person small P
 greet - -                 grüßen grüßt gegrüßt h              a person person xP
@@ -696,7 +697,7 @@ promise - -               versprechen verspricht versprochen h da person person>
 wait - -                  warten wartet gewartet h            p:for:auf:acc person person,transport .
 think thought thought     denken denkt gedacht h              p:of:an:acc person person,abstract,pet x
 dream - -                 träumen träumt geträumt h           p:of:von:dat person animal,visited,outdoors,vehicle x
-talk - -                  sprechen spricht gesprochen h       p:about:über:acc person abstract,event,text,person,weather l
+talk - -                  sprechen spricht gesprochen h p:about:über:acc person abstract,event,text,person,weather l
 talk - -                  sprechen spricht gesprochen h       p:to:mit:dat person person l
 laugh - -                 lachen lacht gelacht h              p:at:über:acc person story,mistake,monkey l
 believe - -               glauben glaubt geglaubt h           p:in:an:acc person believed xs
@@ -840,7 +841,7 @@ MANNERS = {
     "m": (Adverb("slowly", "langsam", ""), Adverb("quickly", "schnell", ""), Adverb("carefully", "vorsichtig", "")),
     "l": (Adverb("loudly", "laut", ""), Adverb("quietly", "leise", "")),
 }
-COMMENTS = (Adverb("unfortunately", "leider", "npf"), Adverb("perhaps", "vielleicht", "npf"),
+COMMENTS = (Adverb("unfortunately", "leider", "npf"), Adverb("apparently", "anscheinend", "npf"),
             Adverb("of~course", "natürlich", "npf"), Adverb("fortunately", "zum~Glück", "npf"))  # fmt: skip
 WH_ADVERBS = {"where": "wo", "where to": "wohin", "why": "warum", "when": "wann", "how": "wie"}
 
@@ -883,14 +884,16 @@ LINKS = {"and": ("and", "und", False), "but": ("but", "aber", False),
 
 # --- Names ------------------------------------------------------------------------------------------------------------
 
-WOMEN = (
-    "Anna Clara Emma Eva Frieda Greta Hannah Helena Ida Johanna Julia Katharina Klara Laura Lena Lina Maria Marlene "
-    "Martha Mia Monika Nina Olivia Paula Petra Rosa Sara Sophie Susanne Theresa Ursula Vera"
-).split()
-MEN = (
-    "Adam Anton Benjamin Bruno Daniel David Emil Erik Felix Florian Georg Gustav Jakob Jan Johann Jonas Karl Konrad "
-    "Leo Lukas Martin Oliver Oskar Otto Paul Peter Robert Simon Stefan Theodor Tobias Viktor Walter Wilhelm"
-).split()
+_WOMEN = """
+Anna Clara Emma Eva Frieda Greta Hannah Helena Ida Johanna Julia Katharina Klara Laura Lena Lina Maria Marlene Martha
+Mia Monika Nina Olivia Paula Petra Rosa Sara Sophie Susanne Theresa Ursula Vera
+"""
+_MEN = """
+Adam Anton Benjamin Bruno Daniel David Emil Erik Felix Florian Georg Gustav Jakob Jan Johann Jonas Karl Konrad Leo Lukas
+Martin Oliver Oskar Otto Paul Peter Robert Simon Stefan Theodor Tobias Viktor Walter Wilhelm
+"""
+WOMEN = tuple(_WOMEN.split())
+MEN = tuple(_MEN.split())
 CITIES = {
     "Berlin": "Berlin", "Hamburg": "Hamburg", "Munich": "München", "Cologne": "Köln", "Vienna": "Wien",
     "Zurich": "Zürich", "Prague": "Prag", "Rome": "Rom", "Paris": "Paris", "London": "London", "Madrid": "Madrid",
@@ -899,6 +902,10 @@ CITIES = {
     "Leipzig": "Leipzig", "Frankfurt": "Frankfurt", "Boston": "Boston", "Chicago": "Chicago", "Tokyo": "Tokio",
     "Beijing": "Peking", "Cairo": "Kairo", "Istanbul": "Istanbul", "Oslo": "Oslo", "Stockholm": "Stockholm",
 }  # fmt: skip
-SURNAME_STARTS = "Bal Bren Cal Dar Del Fal Fen Gar Hal Har Jor Kal Kel Lan Lor Mal Mer Nor Or Pel Ral Sel Tav Tor Val Vel Wen Yar Zal Zel".split()  # noqa: E501
-SURNAME_MIDDLES = "a ber da den e fan ga hel i ka len lo mar mo na ni or per ra ri san ta ten to va vin".split()
-SURNAME_ENDS = "bach beck dal dor dov feld gan hoff kamp lin man mer mond ner rin row sen ster tin ton ven wald win zel".split()  # noqa: E501
+# A surname is one syllable of each line.
+_SYLLABLES = """
+Bal Bren Cal Dar Del Fal Fen Gar Hal Har Jor Kal Kel Lan Lor Mal Mer Nor Or Pel Ral Sel Tav Tor Val Vel Wen Yar Zal Zel
+a ber da den e fan ga hel i ka len lo mar mo na ni or per ra ri san ta ten to va vin
+bach beck dal dor dov feld gan hoff kamp lin man mer mond ner rin row sen ster tin ton ven wald win zel
+"""
+SURNAME_STARTS, SURNAME_MIDDLES, SURNAME_ENDS = (tuple(line.split()) for line in _SYLLABLES.strip().splitlines())

@@ -82,7 +82,9 @@ def build_train_store(corpora: Corpora, recipe: Recipe, tokenizers: Tokenizers) 
     Raises: DataError when no pair is left.
     """
     with tqdm(total=corpora.n_train_pairs, unit=" pairs", disable=not sys.stderr.isatty(), leave=False) as bar:
-        return build_store(corpora.train, tokenizers, recipe.data.filters, progress=lambda n_read: bar.update(n_read - bar.n))
+        return build_store(
+            corpora.train, tokenizers, recipe.data.filters, progress=lambda n_read: bar.update(n_read - bar.n)
+        )
 
 
 def count_overlap(corpora: Corpora) -> dict[str, int]:

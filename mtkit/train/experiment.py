@@ -22,12 +22,14 @@ from mtkit.checkpoint import (
     checkpoints_folder,
     list_updates,
     load_checkpoint,
+    set_aside,
     tokenizer_fingerprints,
 )
 from mtkit.data.store import TokenStore
 from mtkit.errors import ModelError, RecipeError, RequestError
 from mtkit.recipe import Recipe, dump_recipe, load_recipe
 from mtkit.search.translator import Translator
+from mtkit.text.lines import open_output
 from mtkit.text.tokenizer import PAD_ID, Tokenizers
 from mtkit.train import preflight
 from mtkit.train.corpus import Corpora, build_train_store, count_overlap, learn_tokenizers, open_corpora
@@ -71,10 +73,12 @@ def train(recipe: Recipe, run: Path, *, resume: bool = False, restart: bool = Fa
     store = _build_store(corpora, recipe, tokenizers)
     run.mkdir(parents=True, exist_ok=True)
     with _alone_in(run):
+        if fresh and not restart and (run / RECIPE_FILE).is_file():
+            raise RequestError(f"{run}: another trainer has been at work in this folder; give the command again")
         if fresh:
             _start_folder(run, recipe, tokenizers)
         else:
-            (run / RECIPE_FILE).write_text(dump_recipe(recipe), encoding="utf-8", newline="\n")
+            _write_recipe(run, recipe)
         found = None if fresh else _newest_checkpoint(run)
         log = TrainingLog(run, keep_until=found[1].state["update"] if found else 0)
         try:
@@ -156,24 +160,43 @@ def _build_store(corpora: Corpora, recipe: Recipe, tokenizers: Tokenizers) -> To
 
 
 def _start_folder(run: Path, recipe: Recipe, tokenizers: Tokenizers) -> None:
-    """Leave nothing of an older run, then write what does not change during the run; the recipe comes last."""
+    """Leave nothing of an older run, then write what does not change during the run.
+
+    The recipe, which says that there is a run, goes first and comes last.
+    """
+    for name in (RECIPE_FILE, "best", "last", METRICS_FILE, LOG_FILE):
+        (run / name).unlink(missing_ok=True)
     for name in ("checkpoints", "evaluation", TOKENIZER_FOLDER):
         shutil.rmtree(run / name, ignore_errors=True)
-    for name in ("best", "last", METRICS_FILE, LOG_FILE, RECIPE_FILE):
-        (run / name).unlink(missing_ok=True)
     tokenizers.save(run / TOKENIZER_FOLDER)
-    (run / RECIPE_FILE).write_text(dump_recipe(recipe), encoding="utf-8", newline="\n")
+    _write_recipe(run, recipe)
+
+
+def _write_recipe(run: Path, recipe: Recipe) -> None:
+    """Whole or not at all: a recipe cut in the middle would take its run with it."""
+    with open_output(run / RECIPE_FILE) as stream:
+        stream.write(dump_recipe(recipe).encode("utf-8"))
 
 
 def _newest_checkpoint(run: Path) -> tuple[Path, Checkpoint] | None:
-    """The newest checkpoint that is whole; a damaged one is named and passed over."""
+    """The newest checkpoint that is whole; a damaged one is named and put aside. None when there is none at all.
+
+    Raises: ModelError when there are checkpoints and none can be read: to start from nothing is for the user to say.
+    """
+    damaged: list[Path] = []
     for update in reversed(list_updates(run)):
         folder = checkpoints_folder(run) / f"update-{update}"
         try:
-            return folder, load_checkpoint(folder)
+            found = load_checkpoint(folder)
         except ModelError as error:
-            _note(f"{error}; trying the checkpoint before it")
-            shutil.rmtree(folder)
+            damaged.append(folder)
+            _note(f"mtkit: warning: {error}")
+            continue
+        for each in damaged:
+            _note(f"mtkit: warning: {each.name} is put aside as {set_aside(each).name}; going back to {folder.name}")
+        return folder, found
+    if damaged:
+        raise ModelError(f"{run}: none of its checkpoints can be read; --restart trains anew in their place")
     return None
 
 
@@ -217,7 +240,9 @@ def _build_trainer(
 
 
 def _show_preflight(recipe: Recipe, corpora: Corpora, store: TokenStore, trainer: Trainer, run: Path) -> None:
-    n_held_out = {name: sum(1 for _ in bitext.pairs()) for name, bitext in {"dev": corpora.dev, **corpora.tests}.items()}
+    n_held_out = {
+        name: sum(1 for _ in bitext.pairs()) for name, bitext in {"dev": corpora.dev, **corpora.tests}.items()
+    }
     rehearsal = preflight.rehearse(trainer)
     table = preflight.preflight_table(recipe, store, trainer, rehearsal, count_overlap(corpora), n_held_out)
     Console(file=sys.stderr).print(table)
@@ -227,7 +252,9 @@ def _show_preflight(recipe: Recipe, corpora: Corpora, store: TokenStore, trainer
 
 def _last_words(run: Path, outcome: Outcome) -> str:
     if outcome.interrupted:
-        return f"{run}: stopped by {outcome.reason} after update {outcome.update:,}; the same command goes on from there"
+        return (
+            f"{run}: stopped by {outcome.reason} after update {outcome.update:,}; the same command goes on from there"
+        )
     best = f"best: {outcome.best_name}, dev {outcome.best:.2f}" if outcome.best is not None else "no best checkpoint"
     return f"{run}: done after update {outcome.update:,} ({outcome.reason}); {best}"
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from mtkit.errors import TrainingError
+
 METRICS_FILE = "metrics.jsonl"
 LOG_FILE = "train.log"
 
@@ -34,7 +36,7 @@ class TrainingLog:
         self._metrics = run / METRICS_FILE
         self._log = run / LOG_FILE
         if keep_until is not None:
-            _forget_after(self._metrics, keep_until)
+            _forget_after(run, keep_until)
         self._bar = tqdm(total=100, bar_format=_BAR, file=sys.stderr, disable=not sys.stderr.isatty(), leave=False)
 
     def close(self) -> None:
@@ -43,13 +45,11 @@ class TrainingLog:
     def say(self, text: str) -> None:
         """One message for the reader, on stderr and in train.log."""
         self._bar.write(text, file=sys.stderr)
-        with self._log.open("a", encoding="utf-8", newline="\n") as stream:
-            stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
+        _append(self._log, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
 
     def record(self, entry: Mapping[str, Any]) -> None:
         """One object of metrics.jsonl."""
-        with self._metrics.open("a", encoding="utf-8", newline="\n") as stream:
-            stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        _append(self._metrics, json.dumps(entry, ensure_ascii=False) + "\n")
 
     def progress(self, fraction: float, minutes_left: float | None, loss_nats: float) -> None:
         """Move the bar: the part of the run that is done, and the time to its end."""
@@ -59,18 +59,35 @@ class TrainingLog:
         self._bar.refresh()
 
 
-def _forget_after(metrics: Path, update: int) -> None:
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """The objects of a run's metrics.jsonl, oldest first; none where there is no such file."""
+    metrics = run / METRICS_FILE
+    if not metrics.is_file():
+        return []
+    entries = []
+    for line in metrics.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            entries.append(json.loads(line))
+        except ValueError:  # the empty end, or a line cut by a kill
+            continue
+    return entries
+
+
+def _append(path: Path, text: str) -> None:
+    """Raises: TrainingError when the disk is full or refuses."""
+    try:
+        with path.open("a", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise TrainingError(f"{path}: cannot be written ({error}); the checkpoints are intact") from error
+
+
+def _forget_after(run: Path, update: int) -> None:
     """Drop what an interrupted run reported after its last checkpoint: those updates come again."""
+    metrics = run / METRICS_FILE
     if not metrics.exists():
         return
-    kept = []
-    for line in metrics.read_text(encoding="utf-8").split("\n"):
-        try:
-            entry = json.loads(line)
-        except ValueError:  # a line cut by a kill
-            continue
-        if entry.get("update", 0) <= update:
-            kept.append(line + "\n")
+    kept = [json.dumps(entry, ensure_ascii=False) + "\n" for entry in read_metrics(run) if entry["update"] <= update]
     aside = metrics.with_name(f".{metrics.name}.part")
     aside.write_text("".join(kept), encoding="utf-8", newline="\n")
     aside.replace(metrics)

@@ -12,7 +12,7 @@ from mtkit.recipe import TrainSection
 
 
 def build_optimizer(model: nn.Module, section: TrainSection) -> torch.optim.Optimizer:
-    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019) in one fused kernel; the rate is set per update."""
+    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019) in one fused kernel."""
     kind = torch.optim.AdamW if section.optimizer == "adamw" else torch.optim.Adam
     return kind(
         model.parameters(),

@@ -46,7 +46,12 @@ def rehearse(trainer: Trainer) -> Rehearsal:
 
 
 def preflight_table(
-    recipe: Recipe, store: TokenStore, trainer: Trainer, rehearsal: Rehearsal, overlap: dict[str, int], n_held_out: dict[str, int]
+    recipe: Recipe,
+    store: TokenStore,
+    trainer: Trainer,
+    rehearsal: Rehearsal,
+    overlap: dict[str, int],
+    n_held_out: dict[str, int],
 ) -> Table:
     """The table of what was read, what will be trained and how long it will take here."""
     table = Table(title=f"{recipe.name}: before the first update", show_header=False, title_justify="left")

@@ -13,7 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtkit.checkpoint import Checkpoint, average, copy_weights, list_updates, remove_old, save_checkpoint, unique_tensors, write_pointer
+from mtkit.checkpoint import (
+    Checkpoint,
+    average,
+    copy_weights,
+    list_updates,
+    remove_old,
+    save_checkpoint,
+    unique_tensors,
+    write_pointer,
+)
 from mtkit.data.batch import Batch, make_batch
 from mtkit.data.batching import EpochBatches
 from mtkit.data.store import TokenStore
@@ -266,8 +275,9 @@ class Trainer:
         if not isinstance(error, MemoryError) and "out of memory" not in text and "can't allocate memory" not in text:
             return error
         shapes = ", ".join(f"{tuple(batch.src.shape)} → {tuple(batch.trg_in.shape)}" for batch in batches)
+        cause = text.splitlines()[0] if text else repr(error)
         return TrainingError(
-            f"update {update}: out of memory on batches of {shapes} tokens ({text.splitlines()[0] if text else error!r}); "
+            f"update {update}: out of memory on batches of {shapes} tokens ({cause}); "
             "lower train.batch_tokens and raise train.accumulate by the same factor"
         )
 
@@ -299,8 +309,8 @@ class Trainer:
         )
         left = f", {minutes_text(minutes_left)} left" if minutes_left is not None else ""
         self.log.say(
-            f"update {position.update:,}  epoch {self._epochs_done():.2f}  loss {nll:.3f} nats  ppl {perplexity(nll):.2f}"
-            f"  lr {rate:.2e}  {tokens_per_second:,.0f} trg tokens/s{left}"
+            f"update {position.update:,}  epoch {self._epochs_done():.2f}  loss {nll:.3f} nats  "
+            f"ppl {perplexity(nll):.2f}  lr {rate:.2e}  {tokens_per_second:,.0f} trg tokens/s{left}"
         )
         self.log.progress(fraction, minutes_left, nll)
 

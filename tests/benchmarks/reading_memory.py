@@ -42,7 +42,10 @@ def main() -> None:
 
     sentences = [(pair.src, pair.trg) for pair in generate(split="train", pairs=20_000, max_words=30)]
     with tempfile.TemporaryDirectory() as folder:
-        with Path(folder, "train.en").open("w", encoding="utf-8") as src, Path(folder, "train.de").open("w", encoding="utf-8") as trg:
+        with (
+            Path(folder, "train.en").open("w", encoding="utf-8") as src,
+            Path(folder, "train.de").open("w", encoding="utf-8") as trg,
+        ):
             for number in range(options.pairs):
                 english, german = sentences[number % len(sentences)]
                 src.write(f"{number}: {english}\n")

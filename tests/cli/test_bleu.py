@@ -107,7 +107,8 @@ def test_smoothing_and_its_signature(run):
     assert " = 32.47 " in run("hyp", "--ref", "ref", **files).stdout
     assert " = 0.00 " in run("hyp", "--ref", "ref", "--smooth", "none", **files).stdout
     assert " = 21.71 " in run("hyp", "--ref", "ref", "--smooth", "floor", **files).stdout
-    assert " = 32.4669 " in run("hyp", "--ref", "ref", "--width", "4", **files).stdout
+    # Precisions 4/6, 2/5, 1/4 and, smoothed, 1/6.
+    assert f" = {100 * (1 / 90) ** 0.25:.4f} " in run("hyp", "--ref", "ref", "--width", "4", **files).stdout
 
 
 def test_chinese_scored_as_english_gets_a_warning_and_the_right_option_none(run):
@@ -187,3 +188,9 @@ def test_by_length_shows_scores_and_counts(run):
     (score,) = json.loads(run("hyp", "--ref", "ref", "--by-length", "src", "--format", "json", **files).stdout)
     assert score["by_length"][0] == {"words": "1-9", "n_segments": 1, "bleu": pytest.approx(100.0)}
     assert score["by_length"][-1] == {"words": "60+", "n_segments": 0, "bleu": None}
+
+
+def test_by_length_without_bleu_is_refused(run):
+    result = run("hyp", "--ref", "ref", "--by-length", "src", "--metrics", "chrf")
+    assert result.exit_code == 2
+    assert result.stderr == "mtkit: --by-length: it gives BLEU; add bleu to --metrics\n"

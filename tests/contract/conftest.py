@@ -22,7 +22,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def make_model(backend: str) -> MakeModel:
     def make(**fields: float) -> models.TranslationModel:
-        """In eval mode; the weights are moved off their initial values, so that no zero and no symmetry hides a fault."""
+        """In eval mode; the weights are moved off their initial values, so that no zero hides a fault."""
         torch.manual_seed(1)
         model = models.build({"type": backend, "preset": "tiny", **fields}, VOCAB_SIZE, VOCAB_SIZE, PAD_ID)
         with torch.no_grad():

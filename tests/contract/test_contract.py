@@ -108,7 +108,9 @@ def test_gradients_of_forward_and_of_stacked_steps_are_equal(make_model: MakeMod
     by_steps = torch.autograd.grad(stepped, parameters, upstream)
     by_forward = torch.autograd.grad(model(*example), parameters, upstream)
     for (name, _), expected, actual in zip(model.named_parameters(), by_steps, by_forward, strict=True):
-        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            actual, expected, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 def test_one_target_token_is_enough(model: TranslationModel, example: Example) -> None:

@@ -376,3 +376,10 @@ def test_text_without_blanks_gets_a_hint_of_the_tokenizer_that_fits(reference, f
     assert hint.startswith("ref: written without blanks between words, which tokenizer 13a takes for single words")
     assert hint.endswith(f"use --tokenize {fitting}")
     assert hints([NamedLines("hyp", [reference])], references, ScoreSettings(tokenize="char")) == []
+
+
+def test_a_source_without_blanks_gets_a_hint_when_its_words_are_counted():
+    texts = [NamedLines("hyp", [MAT])], [NamedLines("ref", [MAT])], ScoreSettings()
+    assert hints(*texts, NamedLines("src", [MAT])) == []
+    (hint,) = hints(*texts, NamedLines("src", [CHINESE]))
+    assert hint == "src: written without blanks between words, so its lines have few words to count"

@@ -18,9 +18,7 @@ from mtkit.errors import DataError, RequestError
 from mtkit.text.lines import open_output, read_blocks, read_lines, write_line
 
 # Fourteen lines, the last one without LF; everything but LF is a character of its line.
-TRICKY = (
-    b"one\nA\xe2\x80\xa8B\nA\xe2\x80\xa9B\nA\xc2\x85B\nA\x0bB\nA\x0cB\nA\x1cB\nA\rB\nA\r\nx\n\nN\x00B\nt\tb\nlast"
-)
+TRICKY = b"one\nA\xe2\x80\xa8B\nA\xe2\x80\xa9B\nA\xc2\x85B\nA\x0bB\nA\x0cB\nA\x1cB\nA\rB\nA\r\nx\n\nN\x00B\nt\tb\nlast"
 TRICKY_LINES = [
     "one",
     "A\u2028B",
@@ -61,7 +59,9 @@ def test_only_lf_ends_a_line(write):
 
 
 def test_crlf_and_lf_files_hold_the_same_lines(write):
-    assert list(read_lines(write(b"a b\r\n\r\nc\r\n"))) == list(read_lines(write(b"a b\n\nc\n", "lf"))) == ["a b", "", "c"]
+    assert (
+        list(read_lines(write(b"a b\r\n\r\nc\r\n"))) == list(read_lines(write(b"a b\n\nc\n", "lf"))) == ["a b", "", "c"]
+    )
 
 
 def test_one_cr_is_removed_and_no_more(write):

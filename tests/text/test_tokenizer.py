@@ -11,8 +11,11 @@ from mtkit.errors import DataError, ModelError
 from mtkit.text import tokenizer as tokenizer_module
 from mtkit.text.tokenizer import BOS_ID, EOS_ID, KINDS, PAD_ID, SPECIALS, UNK_ID, Tokenizer, Tokenizers, learn
 
-WORDS = "the old man sees a young dog and the cat that sleeps on his mat near our house today".split()
-LINES = [" ".join(WORDS[start : start + 6]) + "." for start in range(len(WORDS) - 6)] * 10
+LINES = [
+    "the old man sees a young dog.",
+    "and the cat that sleeps on his mat",
+    "sees our house near the dog today.",
+] * 30
 FAKES = "<s> a </s> <pad> the <unk> <0x0A> x<s>y"
 
 
@@ -141,10 +144,14 @@ def test_byte_pieces_never_break_a_line():
 
 
 def test_unknown_id_has_one_mark_without_doubled_blanks():
-    by_piece = learn(LINES, kind="bpe", vocab_size=60)
+    by_piece = learn(LINES, kind="bpe", vocab_size=200)
     the, blank, cat = by_piece.ids(["▁the", "▁", "▁cat"])
     assert UNK_ID not in (the, blank, cat)
-    assert by_piece.decode([[the, blank, UNK_ID, cat], [UNK_ID], [the, UNK_ID]]) == ["the <unk> cat", "<unk>", "the<unk>"]
+    assert by_piece.decode([[the, blank, UNK_ID, cat], [UNK_ID], [the, UNK_ID]]) == [
+        "the <unk> cat",
+        "<unk>",
+        "the<unk>",
+    ]
     by_word = learn(LINES, kind="word", vocab_size=40)
     the, cat = by_word.ids(["▁the", "▁cat"])
     assert by_word.decode([[the, UNK_ID, UNK_ID, cat], [UNK_ID]]) == ["the <unk> <unk> cat", "<unk>"]

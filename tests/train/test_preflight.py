@@ -1,0 +1,97 @@
+"""What is looked at before the first update, and that looking changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from mtkit.errors import TrainingError
+from mtkit.recipe import Recipe
+from mtkit.train import experiment, preflight
+from mtkit.train.corpus import count_overlap, open_corpora
+from mtkit.train.experiment import train
+from mtkit.train.log import LOG_FILE
+from mtkit.train.trainer import Position, Trainer
+
+MakeRecipe = Callable[..., Recipe]
+
+
+def table_in_the_log(run: Path) -> dict[str, str]:
+    """First column -> second column."""
+    rows = [line.strip("│ \n").split("│") for line in (run / LOG_FILE).read_text(encoding="utf-8").split("\n")]
+    return {row[0].strip(): row[1].strip() for row in rows if len(row) == 2}
+
+
+def write(folder: Path, name: str, src: list[str], trg: list[str]) -> None:
+    for side, lines in (("a", src), ("b", trg)):
+        (folder / f"{name}.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def test_the_table_tells_what_was_read(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    """Seven pairs: one with an empty side, one longer than five tokens, and the dev pair among them, in other case."""
+    write(
+        tmp_path,
+        "train",
+        ["x y", "x", "", "y y y y y y", "y x", "X  Y x", "y"],
+        ["x y", "x", "x", "x", "x", "y x", "y"],
+    )
+    write(tmp_path, "dev", ["x y X", "y y"], ["y x", "x x"])
+    recipe = make_recipe(
+        data={"root": str(tmp_path), "filters": {"max_length": 5}, "test": {"one": "dev"}}, train={"updates": 1}
+    )
+    train(recipe, tmp_path / "run", device="cpu")
+    table = table_in_the_log(tmp_path / "run")
+    assert table["pairs read"] == "7"
+    assert sum(int(figure) for what, figure in table.items() if what.startswith("dropped: ")) == 2
+    assert table["pairs to train on"] == "5"
+    # source tokens with EOS: 3, 2, 3, 4, 2
+    assert table["length in tokens, a"].startswith("mean 2.8 ")
+    assert table["pairs of dev also in training"] == "1 of 2"
+    assert table["pairs of one also in training"] == "1 of 2"
+    assert table["arithmetic"].startswith("fp32 on cpu")
+
+
+def test_pairs_that_differ_in_blanks_and_case_are_the_same_pair(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    write(tmp_path, "train", ["The cat", "a dog"], ["Die Katze", "ein Hund"])
+    write(tmp_path, "dev", ["the  CAT ", "a dog", "a dog"], ["die katze", "Hund", "ein Hund"])
+    corpora = open_corpora(make_recipe(data={"root": str(tmp_path)}).data)
+    assert corpora.n_train_pairs == 2
+    assert count_overlap(corpora) == {"dev": 2}
+
+
+def test_the_rehearsal_leaves_weights_and_random_numbers_alone(
+    make_recipe: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearse = preflight.rehearse
+    compared = []
+
+    def watched(trainer: Trainer) -> preflight.Rehearsal:
+        before = nn.utils.parameters_to_vector(trainer.model.parameters()).detach().clone()
+        random_state = torch.get_rng_state()
+        rehearsal = rehearse(trainer)
+        assert torch.equal(nn.utils.parameters_to_vector(trainer.model.parameters()), before)
+        assert torch.equal(torch.get_rng_state(), random_state)
+        assert all(parameter.grad is None for parameter in trainer.model.parameters())
+        assert trainer.position == Position()
+        compared.append(rehearsal.peak_memory_mib)
+        return rehearsal
+
+    monkeypatch.setattr(experiment.preflight, "rehearse", watched)
+    train(make_recipe(train={"updates": 1}), tmp_path / "run", device="cpu")
+    assert len(compared) == 1
+    assert compared[0] > 0
+
+
+def test_a_batch_that_does_not_fit_is_found_before_the_first_update(
+    make_recipe: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Trainer, batch: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(Trainer, "loss", refuse)
+    with pytest.raises(TrainingError, match=r"out of memory on batches of .* tokens .*no room"):
+        train(make_recipe(), tmp_path / "run", device="cpu")

@@ -1,0 +1,198 @@
+"""A run that was stopped and goes on is the run that was never stopped, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mtkit.checkpoint import TRAINER_FILE, WEIGHTS_FILE, checkpoints_folder, list_updates, read_state, read_tensors
+from mtkit.recipe import Recipe
+from mtkit.train.experiment import train
+from mtkit.train.log import LOG_FILE, read_metrics
+from mtkit.train.trainer import Trainer
+
+MakeRecipe = Callable[..., Recipe]
+
+# An epoch has about six batches: the run is stopped in the middle of its second one.
+TRAIN = {"updates": 12, "save_every": 3, "validate_every": 4, "keep": 20, "seed": 7}
+
+SIGNALLED = """
+import os, sys
+from mtkit.train.trainer import Trainer
+
+update, number, sys.argv[1:] = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+loss = Trainer.loss
+
+def signal_and_go_on(self, batch):
+    if self.position.update + 1 == update:
+        os.kill(os.getpid(), number)
+    return loss(self, batch)
+
+Trainer.loss = signal_and_go_on
+from mtkit.__main__ import main
+main()
+"""
+
+
+def run_signalled(update: int, number: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """`mtkit …` in a process that sends itself a signal in the middle of an update."""
+    command = [sys.executable, "-c", SIGNALLED, str(update), str(number), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def curve(run: Path) -> list[dict[str, Any]]:
+    """All that was reported, without what depends on the clock."""
+    clock = {"minutes", "trg_tokens_per_second"}
+    return [{key: value for key, value in entry.items() if key not in clock} for entry in read_metrics(run)]
+
+
+def everything_saved(run: Path, update: int) -> dict[str, torch.Tensor]:
+    folder = checkpoints_folder(run) / f"update-{update}"
+    state = read_state(folder)
+    return read_tensors(folder, WEIGHTS_FILE, state) | read_tensors(folder, TRAINER_FILE, state)
+
+
+def assert_same_run(stopped: Path, whole: Path) -> None:
+    assert curve(stopped) == curve(whole)
+    last = list_updates(whole)[-1]
+    found, expected = everything_saved(stopped, last), everything_saved(whole, last)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert (stopped / "best").read_text() == (whole / "best").read_text()
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, update: int, number: int = signal.SIGTERM) -> None:
+    loss = Trainer.loss
+
+    def signalled(self: Trainer, batch: Any) -> Any:
+        if self.position.update + 1 == update:
+            os.kill(os.getpid(), number)
+        return loss(self, batch)
+
+    monkeypatch.setattr(Trainer, "loss", signalled)
+
+
+@pytest.fixture
+def whole(make_recipe: MakeRecipe, tmp_path: Path) -> Path:
+    """The run that was never stopped."""
+    train(make_recipe(train=TRAIN), tmp_path / "whole", device="cpu")
+    return tmp_path / "whole"
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_been(
+    make_recipe: MakeRecipe, recipe_file: Callable[..., Path], tmp_path: Path, whole: Path
+) -> None:
+    assert {entry["epoch"] for entry in curve(whole) if entry.get("update") == 8} != {1.0}, "update 8 is within an epoch"
+    file, run = recipe_file(train=TRAIN), tmp_path / "run"
+    killed = run_signalled(8, signal.SIGKILL, "train", file, "--output", run, "--device", "cpu")
+    assert killed.returncode == -signal.SIGKILL
+    assert list_updates(run) == [3, 4, 6]
+    assert [entry["update"] for entry in read_metrics(run) if "loss_nats" in entry][-1] == 7
+    outcome = train(make_recipe(train=TRAIN), run, device="cpu")
+    assert outcome.update == 12
+    assert f"{run}: going on after update 6" in (run / LOG_FILE).read_text(encoding="utf-8")
+    assert_same_run(run, whole)
+
+
+def test_sigterm_saves_and_leaves_and_the_same_command_goes_on(
+    recipe_file: Callable[..., Path], tmp_path: Path, whole: Path
+) -> None:
+    file, run = recipe_file(train=TRAIN), tmp_path / "run"
+    command = ("train", file, "--output", run, "--device", "cpu")
+    stopped = run_signalled(5, signal.SIGTERM, *command)
+    assert stopped.returncode == 143
+    assert stopped.stdout == ""
+    assert f"{run}: stopped by SIGTERM after update 5; the same command goes on from there\n" in stopped.stderr
+    assert list_updates(run)[-1] == 5
+    again = run_signalled(1, signal.SIGTERM, *command)  # update 1 does not come again
+    assert again.returncode == 0
+    assert again.stdout == f"{run}\n"
+    assert_same_run(run, whole)
+
+
+def test_ctrl_c_saves_and_leaves(make_recipe: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_at(monkeypatch, 2, signal.SIGINT)
+    outcome = train(make_recipe(train=TRAIN), tmp_path / "run", device="cpu")
+    assert (outcome.update, outcome.interrupted, outcome.reason, outcome.exit_status) == (2, True, "Ctrl-C", 130)
+    assert list_updates(tmp_path / "run") == [2]
+
+
+def test_a_run_that_stopped_between_two_checkpoints_ends_alike(
+    make_recipe: MakeRecipe, tmp_path: Path, whole: Path
+) -> None:
+    """A full disk, out of memory: the error comes in the middle, and the run goes on from the checkpoint before."""
+    run = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        loss = Trainer.loss
+
+        def fail(self: Trainer, batch: Any) -> Any:
+            if self.position.update == 10:
+                raise OSError("the power went out")
+            return loss(self, batch)
+
+        patch.setattr(Trainer, "loss", fail)
+        with pytest.raises(OSError, match="the power went out"):
+            train(make_recipe(train=TRAIN), run, device="cpu")
+    assert list_updates(run) == [3, 4, 6, 8, 9]
+    train(make_recipe(train=TRAIN), run, device="cpu")
+    assert_same_run(run, whole)
+
+
+def test_more_updates_continue_the_curve(make_recipe: MakeRecipe, tmp_path: Path, whole: Path) -> None:
+    """What a longer run reports is what two parts report; only the look at the end of the first part is added."""
+    run = tmp_path / "run"
+    assert train(make_recipe(train={**TRAIN, "updates": 8}), run, device="cpu").update == 8
+    assert train(make_recipe(train=TRAIN), run, device="cpu").update == 12
+    assert_same_run(run, whole)
+
+
+def test_a_log_line_covers_its_own_updates_also_after_a_stop(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    recipe = make_recipe(train={**TRAIN, "updates": 8, "report_every": 4})
+    train(recipe, tmp_path / "whole", device="cpu")
+    run = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, 6)
+        assert train(recipe, run, device="cpu").interrupted
+    train(recipe, run, device="cpu")
+    assert_same_run(run, tmp_path / "whole")
+
+
+def test_the_rate_goes_on_where_it_was(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    """Width 16 and 4 updates of warm-up (Vaswani et al. 2017, eq. 3): 1/4 of min(u^-0.5, u/8)."""
+    noam = {"schedule": "noam", "lr": 1.0, "warmup_updates": 4}
+    train(make_recipe(train={**noam, "updates": 3}), tmp_path / "run", device="cpu")
+    train(make_recipe(train={**noam, "updates": 6}), tmp_path / "run", device="cpu")
+    rates = [entry["lr"] for entry in read_metrics(tmp_path / "run") if "lr" in entry]
+    assert rates == pytest.approx([min(update**-0.5, update / 8) / 4 for update in range(1, 7)])
+
+
+def test_patience_is_not_renewed_by_a_stop(
+    make_recipe: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mtkit.train import trainer
+    from mtkit.train.validation import DevScores
+
+    coming = iter([10.0, 9.0, 9.0, 9.0])
+
+    def validate(*_: Any) -> DevScores:
+        value = next(coming)
+        return DevScores(1.0, value, "scripted", ["x"] * 6)
+
+    monkeypatch.setattr(trainer, "validate", validate)
+    keys = {"updates": 50, "validate_every": 2, "patience": 3}
+    run = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, 7)  # after the third validation
+        assert train(make_recipe(train=keys), run, device="cpu").interrupted
+    outcome = train(make_recipe(train=keys), run, device="cpu")
+    assert outcome.update == 8
+    assert (outcome.best, outcome.best_name) == (10.0, "update-2")
+    assert outcome.reason == "3 validations without improvement"
