@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import inspect
 import itertools
 import json
 import re
@@ -158,25 +159,29 @@ class HubDataset(Bitext):
 
 
 class Synthetic(Bitext):
-    """Pairs from the embedded grammar."""
+    """Pairs from the embedded grammar, made once: a run goes over its bitext several times, and making is slow."""
 
     def __init__(self, name: str, split: str, numbers: Mapping[str, int]) -> None:
         super().__init__(name)
         self._split = split
         self._numbers = dict(numbers)
+        self._made: list[tuple[str, str]] | None = None
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
-        from mtkit.text.grammar import generate
+        if self._made is None:
+            from mtkit.text.grammar import generate
 
-        for pair in generate(split=self._split, **self._numbers):
-            yield pair.src, pair.trg
+            self._made = [(pair.src, pair.trg) for pair in generate(split=self._split, **self._numbers)]
+        yield from self._made
 
     def _format(self) -> str:
-        from mtkit.text import grammar
+        from mtkit.text import grammar, lexicon, syntax
 
         # another version of the grammar makes other sentences
-        code = hashlib.sha256(Path(grammar.__file__).read_bytes()).hexdigest()
-        return json.dumps(["synthetic", self._split, sorted(self._numbers.items()), code])
+        code = hashlib.sha256()
+        for module in (grammar, lexicon, syntax):
+            code.update(inspect.getsource(module).encode())
+        return json.dumps(["synthetic", self._split, sorted(self._numbers.items()), code.hexdigest()])
 
 
 def open_bitext(source: FilePair | str, *, src: str, trg: str, root: str | Path) -> Bitext:

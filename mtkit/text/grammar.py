@@ -18,7 +18,7 @@ from itertools import accumulate
 
 from mtkit.errors import RequestError
 from mtkit.text import lexicon, syntax
-from mtkit.text.lexicon import Adjective, Noun, Preposition, Verb
+from mtkit.text.lexicon import Adjective, Noun, Verb
 from mtkit.text.syntax import (
     Clause,
     GrammarPair,
@@ -187,6 +187,11 @@ def _pronoun_for(phrase: Phrase) -> Pronoun | None:
     if "person" not in phrase.noun.kinds:
         return Pronoun("it", phrase.noun)
     return Pronoun({"m": "he", "f": "she"}[phrase.noun.sex], phrase.noun) if phrase.noun.sex else None
+
+
+def _is_none(phrase: Phrase) -> bool:
+    """No dog, no man: out of place in questions and in clauses of time."""
+    return isinstance(phrase, Np) and phrase.det == "no"
 
 
 def _possessive_of(subject: Phrase) -> str:
@@ -395,7 +400,7 @@ class _Maker:
     # Clauses
 
     def modal(self, verb: Verb, tense: str, negated: bool, question: bool = False) -> str:
-        if "s" in verb.flags or tense not in ("present", "past") or not self.chance(0.14):
+        if "s" in verb.flags or "u" in verb.flags or tense not in ("present", "past") or not self.chance(0.14):
             return ""
         if tense == "past":
             return self.rng.choice(("can", "want") if negated or question else ("can", "must", "want"))
@@ -423,7 +428,7 @@ class _Maker:
             clause = self.core(budget, tense, subject, question, refer)
             if clause is None or not self.fits_tense(clause):
                 continue
-            if event and (clause.negated or clause.modal or "s" in clause.verb.flags):
+            if event and (clause.negated or clause.modal or "s" in clause.verb.flags or _is_none(clause.subject)):
                 continue
             size = _size(clause)
             if size <= budget:
@@ -456,7 +461,7 @@ class _Maker:
         negated = self.chance(0.12) and tense not in ("infinitive", "past perfect") and budget > 4
         if isinstance(subject, Np) and subject.det in ("no", "every"):
             negated = False
-        if question and isinstance(subject, Np) and subject.det == "no":
+        if question and _is_none(subject):
             return None
         clause = Clause(verb, subject, tense, question=question)
         if not isinstance(subject, Wh):
@@ -479,13 +484,14 @@ class _Maker:
             np = self.object(
                 verb, verb.objects, subject, budget=budget, negated=clause.negated, definite=clause.negated
             )
-            clause.prep = Pp(verb.preposition, np, contract=verb.preposition != Preposition("of", "an", "acc"))
+            # "denkt an das Buch": ans is for directions.
+            clause.prep = Pp(verb.preposition, np, contract=verb.preposition[1:] != ("an", "acc"))
         elif verb.frame == "ap" and verb.preposition:
             preposition = verb.preposition
             clause.prep = Pp(preposition, self.np(_nouns_of(verb.targets), definite=True))
         elif verb.frame in ("dir", "loc"):
             clause.prep = self.goal(verb, definite=clause.negated or self.chance(0.8))
-        if "P" in verb.flags and not clause.negated and not clause.modal and self.chance(0.1):
+        if "P" in verb.flags and not clause.negated and not clause.modal and self.chance(0.4):
             return self.passive(clause)
         return clause
 
@@ -625,7 +631,7 @@ class _Maker:
     def add_frequency(self, clause: Clause, room: int) -> int:
         if clause.negated or clause.tense not in ("present", "past") or clause.modal or clause.time or clause.question:
             return 0
-        if clause.frequency or clause.verb.frame == "exist" or clause.passive:
+        if clause.frequency or clause.verb.frame == "exist" or clause.passive or isinstance(clause.predicate, Np):
             return 0
         clause.frequency = self.rng.choice(lexicon.FREQUENCIES)
         return 1
@@ -797,7 +803,7 @@ class _Maker:
             other = self.core(room - 1, clause.tense, clause.subject, False, None)
             if other is None or other.verb is clause.verb or other.negated or other.passive:
                 continue
-            if other.verb.frame not in _FRAME_WEIGHTS or ("s" in other.verb.flags and clause.modal):
+            if other.verb.frame not in _FRAME_WEIGHTS or (clause.modal and {"s", "u"} & set(other.verb.flags)):
                 continue
             other.modal = clause.modal
             if not self.fits_tense(other):
@@ -943,7 +949,7 @@ class _Maker:
                 continue
             if name == "so~that":
                 inside = second
-                if inside.negated or inside.passive or "s" in inside.verb.flags or inside.then or inside.frequency:
+                if inside.negated or inside.passive or inside.then or inside.frequency or "s" in inside.verb.flags:
                     continue
                 inside.modal = "can"
                 if _size(inside) > rest or inside.tense == "future":
@@ -982,7 +988,7 @@ class _Maker:
         frame = rng.choice(("that", "that", "ask", "inf"))
         verb = rng.choice(_VERBS_BY_FRAME[frame])
         subject = self.subject(verb, min(size, 5))
-        if isinstance(subject, Np) and subject.det == "no" and frame == "inf":
+        if _is_none(subject) and frame == "inf":
             return None
         clause = Clause(verb, subject, tense)
         if verb.objects:
@@ -1049,7 +1055,7 @@ class _Maker:
         frame = rng.choice(("a", "a", "d"))
         verb = rng.choice(_VERBS_BY_FRAME[frame])
         clause = Clause(verb, self.subject(verb, min(length, 5)), tense, question=True)
-        if isinstance(clause.subject, Np) and clause.subject.det == "no":
+        if _is_none(clause.subject):
             return None
         clause.modal = self.modal(verb, tense, False, question=True)
         asked: Phrase

@@ -600,12 +600,12 @@ FRAMES = {
 
 # english base[_fixed words][+particle], past, participle ("-" regular) | German infinitive (prefix|stem), third person,
 # participle, auxiliary h(aben) or s(ein) | frame[:preposition:präposition:case] | subjects | objects[>targets] | flags
-# Flags: x takes no adjunct of place, s a state (no modal verb, no time), u not done on purpose, m manner,
-# l loudly or quietly, P passive.
+# Flags: x takes no adjunct of place, s a state (no modal verb, no time), u not done on purpose (no modal verb),
+# m slowly, quickly or carefully, l loudly or quietly, P has a passive.
 _VERBS = """
 sleep slept slept         schlafen schläft geschlafen h       i person,animal . .
 work - -                  arbeiten arbeitet gearbeitet h      i person . m
-laugh - -                 lachen lacht gelacht h              i person . l
+laugh - -                 lachen lacht gelacht h              i person . xl
 cry - -                   weinen weint geweint h              i person . l
 dance - -                 tanzen tanzt getanzt h              i person . .
 sing sang sung            singen singt gesungen h             i person . l
@@ -617,7 +617,7 @@ play - -                  spielen spielt gespielt h           i person . .
 get_up got_up got_up      auf|stehen steht aufgestanden s     i person . x
 wake_up woke_up woken_up  auf|wachen wacht aufgewacht s       i person,animal . xu
 fall_asleep fell_asleep fallen_asleep ein|schlafen schläft eingeschlafen s i person,animal . u
-arrive - -                an|kommen kommt angekommen s        i person,transport . x
+arrive - -                an|kommen kommt angekommen s        i person,transport . xu
 depart - -                ab|fahren fährt abgefahren s        i train,bus,ship . x
 disappear - -             verschwinden verschwindet verschwunden s i person,animal . xu
 come_back came_back come_back zurück|kommen kommt zurückgekommen s i person . x
@@ -721,7 +721,7 @@ go went gone              gehen geht gegangen s               dir person place x
 drive drove driven        fahren fährt gefahren s             dir person visited,station,airport,beach,lake,river x
 run ran run               laufen läuft gelaufen s             dir person,animal place x
 return - -                zurück|kehren kehrt zurückgekehrt s dir person place x
-stand stood stood         stehen steht gestanden h            loc person,animal,vehicle place x
+stand stood stood         stehen steht gestanden h            loc person,animal place x
 stay - -                  bleiben bleibt geblieben s          loc person,animal place x
 say said said             sagen sagt gesagt h                 that person . x
 believe - -               glauben glaubt geglaubt h           that person . xs
