@@ -46,6 +46,7 @@ class LoadedModel(NamedTuple):
     tokenizers: Tokenizers
     recipe: Recipe
     folder: Path
+    name: str  # of the checkpoint
     update: int
 
 
@@ -232,7 +233,7 @@ def load_model(folder: Path, *, device: str | torch.device = "cpu") -> LoadedMod
         raise ModelError(f"{run / TOKENIZER_FOLDER}: not the tokenizer that this model was trained with")
     model = models.build(recipe.model, tokenizers.src.vocab_size, tokenizers.trg.vocab_size, PAD_ID)
     copy_weights(model, read_tensors(place, WEIGHTS_FILE, state), place)
-    return LoadedModel(model.to(device).eval(), tokenizers, recipe, run, int(state["update"]))
+    return LoadedModel(model.to(device).eval(), tokenizers, recipe, run, name, int(state["update"]))
 
 
 def _locate(folder: Path) -> tuple[Path, str]:

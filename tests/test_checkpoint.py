@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from mtkit.checkpoint import (
     write_pointer,
 )
 from mtkit.errors import ModelError, RecipeError, TrainingError
+from mtkit.models.transformer import Model
 from mtkit.recipe import dump_recipe, load_recipe
 from mtkit.text.tokenizer import PAD_ID, Tokenizers, learn
 
@@ -111,9 +111,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "trainer.safetensors", "state.json"])
-def test_a_full_disk_leaves_the_checkpoints_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
-) -> None:
+def test_a_full_disk_leaves_the_checkpoints_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
     save(tmp_path, 1)
     write, save_file = checkpoint._write_flushed, checkpoint.save_file
 
@@ -122,7 +120,7 @@ def test_a_full_disk_leaves_the_checkpoints_before(
             path.write_bytes(b"half")
             raise OSError(28, "No space left on device")
 
-    def save_file_until_full(tensors: Mapping[str, Tensor], path: Path) -> None:
+    def save_file_until_full(tensors: dict[str, Tensor], path: Path) -> None:
         full(path)
         save_file(tensors, path)
 
@@ -304,6 +302,7 @@ def test_tied_weights_are_saved_once_and_tied_again(tmp_path: Path) -> None:
 
     other = models.build(SECTION, 12, 12, PAD_ID)
     copy_weights(other, load_checkpoint(folder).weights, folder)
+    assert isinstance(other, Model)
     assert other.output.weight is other.src_embedding.weight is other.trg_embedding.weight
     src, trg_in = torch.tensor([[4, 5, 3]]), torch.tensor([[2, 6, 7]])
     nothing = torch.zeros(1, 3, dtype=torch.bool)

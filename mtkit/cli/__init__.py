@@ -27,17 +27,22 @@ app = typer.Typer(
 _debug = False
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"mtkit {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def main(
-    version: Annotated[bool, typer.Option("--version", help="print the version and leave")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version and leave")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="show a traceback with an error")] = False,
 ) -> None:
     """Options of every command."""
     global _debug
     _debug = debug
-    if version:
-        print(f"mtkit {__version__}")
-        raise typer.Exit
 
 
 def speaking_errors(command: Callable[..., Any]) -> Callable[..., Any]:

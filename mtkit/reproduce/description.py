@@ -24,22 +24,21 @@ def describe(folder: Path) -> dict[str, Any]:
         "attention": loaded.model.has_attention,
         "vocabulary": f"{recipe.text.subword}, {tokenizers.src.vocab_size:,} tokens"
         + ("" if tokenizers.shared else f" and {tokenizers.trg.vocab_size:,} tokens"),
-        "update": loaded.update,
+        "checkpoint": loaded.name,
     }
-    facts.update(_last_dev_scores(loaded.folder, loaded.update))
+    facts.update(_dev_scores(loaded.folder, loaded.name))
     search = recipe.search
     facts["search"] = f"beam {search.beam_size}, length penalty {search.length_penalty} ({search.length_normalization})"
     return facts
 
 
-def _last_dev_scores(run: Path, update: int) -> dict[str, Any]:
-    """The dev scores reported for one update, where the log of the run is still beside the model."""
-    found = [entry for entry in read_metrics(run) if entry["update"] == update and "dev_bleu" in entry]
+def _dev_scores(run: Path, checkpoint: str) -> dict[str, Any]:
+    """The dev scores reported for a checkpoint, where the log of the run is still beside the model."""
+    found = [entry for entry in read_metrics(run) if entry.get("checkpoint") == checkpoint]
     if not found:
         return {}
-    best = max(found, key=lambda entry: entry["dev_bleu"])
     return {
-        "dev BLEU (greedy)": round(best["dev_bleu"], 2),
-        "dev loss (nats)": round(best["dev_loss_nats"], 4),
-        "trained for (minutes)": best["minutes"],
+        "dev BLEU (greedy)": round(found[-1]["dev_bleu"], 2),
+        "dev loss (nats)": round(found[-1]["dev_loss_nats"], 4),
+        "trained for (minutes)": found[-1]["minutes"],
     }

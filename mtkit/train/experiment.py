@@ -34,7 +34,6 @@ from mtkit.text.tokenizer import PAD_ID, Tokenizers
 from mtkit.train import preflight
 from mtkit.train.corpus import Corpora, build_train_store, count_overlap, learn_tokenizers, open_corpora
 from mtkit.train.log import LOG_FILE, METRICS_FILE, TrainingLog
-from mtkit.train.memory import keep_freed_pages
 from mtkit.train.precision import resolve_device, resolve_precision
 from mtkit.train.signals import StopRequest
 from mtkit.train.trainer import DevTask, Outcome, Trainer
@@ -64,16 +63,14 @@ def train(recipe: Recipe, run: Path, *, resume: bool = False, restart: bool = Fa
     config = models.parse_config(recipe.model)
     _check_fit(recipe, config)
     corpora = open_corpora(recipe.data)
-    if the_device.type == "cpu":
-        keep_freed_pages()
     torch.manual_seed(recipe.train.seed)
-    fresh = restart or not (run / RECIPE_FILE).is_file()
+    fresh = restart or not _is_begun(run)
     # Up to here a wrong request has written nothing; learning the vocabulary still comes before the folder.
     tokenizers = _learn(corpora, recipe) if fresh else Tokenizers.load(run / TOKENIZER_FOLDER)
     store = _build_store(corpora, recipe, tokenizers)
     run.mkdir(parents=True, exist_ok=True)
     with _alone_in(run):
-        if fresh and not restart and (run / RECIPE_FILE).is_file():
+        if fresh and not restart and _is_begun(run):
             raise RequestError(f"{run}: another trainer has been at work in this folder; give the command again")
         if fresh:
             _start_folder(run, recipe, tokenizers)
@@ -86,14 +83,20 @@ def train(recipe: Recipe, run: Path, *, resume: bool = False, restart: bool = Fa
             if found:
                 trainer.restore(found[1], found[0])
                 log.say(f"{run}: going on after update {trainer.position.update:,}")
-            else:
-                _show_preflight(recipe, corpora, store, trainer, run)
+            rehearsal = preflight.rehearse(trainer)
+            if not found:
+                _show_preflight(recipe, corpora, store, trainer, rehearsal)
             with StopRequest() as stop:
                 outcome = trainer.train(stop)
             log.say(_last_words(run, outcome))
         finally:
             log.close()
     return outcome._replace(exit_status=stop.exit_status)
+
+
+def _is_begun(run: Path) -> bool:
+    """Whether there is something to continue: a run that never reached its first checkpoint starts from nothing."""
+    return (run / RECIPE_FILE).is_file() and bool(list_updates(run))
 
 
 def _check_folder(recipe: Recipe, run: Path, *, resume: bool, restart: bool) -> None:
@@ -106,7 +109,7 @@ def _check_folder(recipe: Recipe, run: Path, *, resume: bool, restart: bool) -> 
         raise RequestError(f"{run}: there is no run to resume")
     if run.is_dir() and any(run.iterdir()) and not has_run and not (run / ".lock").exists():
         raise RequestError(f"{run}: holds something else than a run; choose another --output")
-    if has_run and not restart:
+    if _is_begun(run) and not restart:
         differing = sorted(_differences(load_recipe(run / RECIPE_FILE).model_dump(), recipe.model_dump()))
         if differing:
             raise RequestError(
@@ -239,14 +242,15 @@ def _build_trainer(
     )
 
 
-def _show_preflight(recipe: Recipe, corpora: Corpora, store: TokenStore, trainer: Trainer, run: Path) -> None:
+def _show_preflight(
+    recipe: Recipe, corpora: Corpora, store: TokenStore, trainer: Trainer, rehearsal: preflight.Rehearsal
+) -> None:
     n_held_out = {
         name: sum(1 for _ in bitext.pairs()) for name, bitext in {"dev": corpora.dev, **corpora.tests}.items()
     }
-    rehearsal = preflight.rehearse(trainer)
     table = preflight.preflight_table(recipe, store, trainer, rehearsal, count_overlap(corpora), n_held_out)
     Console(file=sys.stderr).print(table)
-    with (run / LOG_FILE).open("a", encoding="utf-8") as stream:
+    with (trainer.run / LOG_FILE).open("a", encoding="utf-8") as stream:
         Console(file=stream, width=120).print(table)
 
 

@@ -36,7 +36,9 @@ def output_loss(output: nn.Module, features: Tensor, targets: Tensor, smoothing:
             over the whole vocabulary (Szegedy et al. 2016, §7, as used by Vaswani et al. 2017, §5.4).
     """
     if isinstance(output, nn.Linear):
-        smoothed, nll = _PiecewiseLoss.apply(features, output.weight, output.bias, targets, smoothing)
+        smoothed, nll = _PiecewiseLoss.apply(
+            features, output.weight, output.bias, targets, smoothing, torch.is_grad_enabled()
+        )
         return TokenLoss(smoothed, nll)
     return plain_loss(output(features), targets, smoothing)
 
@@ -52,11 +54,16 @@ def plain_loss(logits: Tensor, targets: Tensor, smoothing: float) -> TokenLoss:
 class _PiecewiseLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        need_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
         dtype = _product_dtype(features)
         features_p, weight_p = features.to(dtype), weight.to(dtype)
-        need_gradient = any(ctx.needs_input_grad[:2])
         vocab_size = weight.size(0)
         # Sums in float32 would lose digits over a large batch; one float64 scalar costs nothing.
         smoothed = torch.zeros((), dtype=torch.float64, device=features.device)
@@ -101,11 +108,11 @@ class _PiecewiseLoss(torch.autograd.Function):
     def backward(ctx: Any, grad_smoothed: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:
         grad_features, grad_weight, grad_bias = ctx.saved_tensors
         features_dtype, weight_dtype = ctx.dtypes
-        bias = None if grad_bias is None else grad_bias.mul_(grad_smoothed)
         return (
-            grad_features.to(features_dtype).mul_(grad_smoothed),
-            grad_weight.mul_(grad_smoothed).to(weight_dtype),
-            bias,
+            (grad_features * grad_smoothed).to(features_dtype),
+            (grad_weight * grad_smoothed).to(weight_dtype),
+            None if grad_bias is None else grad_bias * grad_smoothed,
+            None,
             None,
             None,
         )

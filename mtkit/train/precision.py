@@ -10,6 +10,7 @@ import torch
 
 from mtkit.errors import RequestError
 
+_DEVICES = "--device: expected auto, cpu, cuda or cuda:N; got '{}'"
 Precision = Literal["fp32", "bf16", "fp16"]
 
 
@@ -23,9 +24,13 @@ def resolve_device(wanted: str) -> torch.device:
     try:
         device = torch.device(wanted)
     except RuntimeError as error:
-        raise RequestError(f"--device: expected auto, cpu, cuda or cuda:N; got '{wanted}'") from error
+        raise RequestError(_DEVICES.format(wanted)) from error
+    if device.type not in ("cpu", "cuda"):
+        raise RequestError(_DEVICES.format(wanted))
     if device.type == "cuda" and not torch.cuda.is_available():
         raise RequestError(f"--device: '{wanted}' was asked for, but torch sees no CUDA device here")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise RequestError(f"--device: '{wanted}' was asked for, but torch sees {torch.cuda.device_count()} here")
     return device
 
 

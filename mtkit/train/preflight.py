@@ -35,14 +35,15 @@ def rehearse(trainer: Trainer) -> Rehearsal:
         for rows in trainer.epoch_batches
     ]
     by_size = np.argsort(padded)
-    random_state = torch.get_rng_state()
     largest, middling = trainer.epoch_batches[by_size[-1]], trainer.epoch_batches[by_size[len(by_size) // 2]]
-    trainer.gradients_of(largest)
-    begun = time.monotonic()
-    trainer.gradients_of(middling)
-    seconds = (time.monotonic() - begun) * trainer.section.accumulate
-    torch.set_rng_state(random_state)
-    return Rehearsal(peak_memory_mib(trainer.device), seconds)
+    with torch.random.fork_rng(devices=[trainer.device] if trainer.device.type == "cuda" else []):
+        trainer.gradients_of(largest)
+        begun = time.monotonic()
+        trainer.gradients_of(middling)
+        seconds = (time.monotonic() - begun) * trainer.section.accumulate
+    peak = peak_memory_mib(trainer.device)
+    trainer.pages.allow(peak)
+    return Rehearsal(peak, seconds)
 
 
 def preflight_table(

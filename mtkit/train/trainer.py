@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from torch import Tensor
 from mtkit.checkpoint import (
     Checkpoint,
     average,
+    checkpoints_folder,
     copy_weights,
     list_updates,
     remove_old,
@@ -30,12 +32,16 @@ from mtkit.errors import ModelError, TrainingError
 from mtkit.models import TranslationModel
 from mtkit.recipe import TrainSection
 from mtkit.search.translator import Translator
+from mtkit.text.tokenizer import PAD_ID
 from mtkit.train.log import TrainingLog, minutes_text
 from mtkit.train.loss import TokenLoss, output_loss, perplexity
+from mtkit.train.memory import FreedPages
 from mtkit.train.optimizer import build_optimizer, learning_rate, set_learning_rate
 from mtkit.train.precision import Precision, autocast
 from mtkit.train.signals import StopRequest
 from mtkit.train.validation import DevScores, DevSet, EarlyStopping, validate
+
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory")  # CUDA, CPU
 
 
 @dataclass
@@ -59,6 +65,7 @@ class Position:
     next_batch: int = 0  # within the epoch
     seconds: float = 0.0  # spent in the loop, over all its parts
     n_bad: int = 0  # updates in a row whose loss was not finite
+    validated_update: int = 0  # the last one that was looked at
     window: Window = field(default_factory=Window)
 
 
@@ -115,6 +122,7 @@ class Trainer:
         self.epoch_batches = self.batches.epoch(0)
         self.position = Position()
         self.stopping = EarlyStopping(section.best_metric, section.patience)
+        self.pages = FreedPages(self.device)
         self.started = time.monotonic()
         self.saved_update = 0
 
@@ -138,14 +146,13 @@ class Trainer:
                 self._validate()
             if not validated and self.position.update % self.section.save_every == 0:
                 self._save()
-        if self.position.window.n_updates:
-            self._report()
         if not reason:
-            self._save()
+            self._save()  # the sums since the last log line go with it: the line comes when its updates are complete
             return Outcome(
                 self.position.update, stop.reason, self.stopping.best, self.stopping.best_name, interrupted=True
             )
-        if self.position.update % self.section.validate_every:
+        self._report()
+        if self.position.validated_update != self.position.update:
             self._validate()
         self._finish_with_average()
         return Outcome(self.position.update, reason, self.stopping.best, self.stopping.best_name, interrupted=False)
@@ -198,12 +205,11 @@ class Trainer:
         batches = [self._load(rows) for rows in self._next_batches()]
         n_trg_tokens = sum(batch.n_trg_tokens for batch in batches)
         update = self.position.update + 1
-        try:
+        with self._memory_explained(update, batches):
             smoothed, nll = self._accumulate_gradients(batches, n_trg_tokens)
-        except (RuntimeError, MemoryError) as error:
-            raise self._explain(error, update, batches) from error
-        set_learning_rate(self.optimizer, learning_rate(update, self.section, self.d_model))
-        if self._step(smoothed):
+            set_learning_rate(self.optimizer, learning_rate(update, self.section, self.d_model))
+            has_stepped = self._step(smoothed)
+        if has_stepped:
             self.position.n_bad = 0
             window = self.position.window
             window.smoothed += smoothed
@@ -215,6 +221,7 @@ class Trainer:
         else:
             self._report_bad(update)
         self.optimizer.zero_grad(set_to_none=True)
+        self.pages.give_back_excess()
         self._advance()
 
     def _load(self, rows: np.ndarray) -> Batch:
@@ -236,17 +243,15 @@ class Trainer:
         Raises: TrainingError when it does not fit in memory.
         """
         batch = self._load(rows)
-        try:
+        with self._memory_explained(1, [batch]):
             self._accumulate_gradients([batch], batch.n_trg_tokens)
-        except (RuntimeError, MemoryError) as error:
-            raise self._explain(error, 1, [batch]) from error
         self.optimizer.zero_grad(set_to_none=True)
 
     def loss(self, batch: Batch) -> TokenLoss:
         """The loss of one batch, summed over its target tokens."""
         with autocast(self.device, self.precision):
             features = self.model.features(batch.src, batch.src_pad_mask, batch.trg_in)
-            real = batch.trg_out != 0
+            real = batch.trg_out != PAD_ID
             return output_loss(self.model.output, features[real], batch.trg_out[real], self.section.label_smoothing)
 
     def _step(self, smoothed: float) -> bool:
@@ -269,17 +274,21 @@ class Trainer:
                 "intact. Lower train.lr, raise train.warmup_updates or set train.clip_norm, then start again"
             )
 
-    def _explain(self, error: Exception, update: int, batches: list[Batch]) -> Exception:
-        """An out-of-memory error with what was being worked on; any other error as it is."""
-        text = str(error)
-        if not isinstance(error, MemoryError) and "out of memory" not in text and "can't allocate memory" not in text:
-            return error
-        shapes = ", ".join(f"{tuple(batch.src.shape)} → {tuple(batch.trg_in.shape)}" for batch in batches)
-        cause = text.splitlines()[0] if text else repr(error)
-        return TrainingError(
-            f"update {update}: out of memory on batches of {shapes} tokens ({cause}); "
-            "lower train.batch_tokens and raise train.accumulate by the same factor"
-        )
+    @contextmanager
+    def _memory_explained(self, update: int, batches: list[Batch]) -> Iterator[None]:
+        """Turn an out-of-memory error into one that says what was being worked on; any other passes as it is."""
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            text = str(error)
+            if not isinstance(error, MemoryError) and not any(sign in text for sign in _OUT_OF_MEMORY):
+                raise
+            shapes = ", ".join(f"{tuple(batch.src.shape)} → {tuple(batch.trg_in.shape)}" for batch in batches)
+            cause = text.splitlines()[0] if text else type(error).__name__
+            raise TrainingError(
+                f"update {update}: out of memory on batches of {shapes} tokens ({cause}); "
+                "lower train.batch_tokens and raise train.accumulate by the same factor"
+            ) from error
 
     # ---- what is seen and kept ------------------------------------------------------------------------------------
 
@@ -319,8 +328,9 @@ class Trainer:
         scores = self._dev_scores()
         name = f"update-{self.position.update}"
         improved = self.stopping.see(self._deciding(scores), name)
-        self._say_dev_scores(f"update {self.position.update:,}", scores, improved)
-        self._save()
+        self.position.validated_update = self.position.update
+        self._say_dev_scores(name, scores, improved)
+        self._save(anew=True)
         if improved:
             write_pointer(self.run, "best", name)
             self._remove_old()
@@ -332,20 +342,20 @@ class Trainer:
     def _deciding(self, scores: DevScores) -> float:
         return scores.bleu if self.section.best_metric == "bleu" else scores.loss_nats
 
-    def _say_dev_scores(self, what: str, scores: DevScores, improved: bool) -> None:
+    def _say_dev_scores(self, name: str, scores: DevScores, improved: bool) -> None:
         self.log.record(
             {
                 "update": self.position.update,
+                "checkpoint": name,
                 "dev_loss_nats": scores.loss_nats,
                 "dev_ppl": perplexity(scores.loss_nats),
                 "dev_bleu": scores.bleu,
                 "dev_signature": scores.signature,
                 "minutes": round(self._seconds() / 60, 3),
-                "of": what,
             }
         )
         self.log.say(
-            f"{what}  dev loss {scores.loss_nats:.3f} nats  ppl {perplexity(scores.loss_nats):.2f}  "
+            f"{name}  dev loss {scores.loss_nats:.3f} nats  ppl {perplexity(scores.loss_nats):.2f}  "
             f"BLEU {scores.bleu:.2f} (greedy, {scores.signature})" + ("  best so far" if improved else "")
         )
         dev = self.dev_task.dev
@@ -354,8 +364,9 @@ class Trainer:
             self.log.say(f"    reference  {dev.references[row]}")
             self.log.say(f"    mtkit      {scores.translations[row]}")
 
-    def _save(self) -> None:
-        if self.saved_update == self.position.update:
+    def _save(self, *, anew: bool = False) -> None:
+        """Write the checkpoint of this update, unless it is there; `anew`: its state has changed since."""
+        if self.saved_update == self.position.update and not anew:
             return
         self.position.seconds = self._seconds()
         weights = unique_tensors(self.model)
@@ -423,14 +434,19 @@ class Trainer:
         updates = list_updates(self.run)[-self.section.average_last :] if self.section.average_last else []
         if len(updates) < 2:
             return
-        name = f"average-{len(updates)}"
+        name = f"average-{updates[0]}-{updates[-1]}"
+        if (checkpoints_folder(self.run) / name).is_dir():  # a finished run, started again
+            return
+        last = {key: tensor.clone() for key, tensor in unique_tensors(self.model).items()}
         weights = average(self.run, updates)
         copy_weights(self.model, weights, self.run)
         scores = self._dev_scores()
+        copy_weights(self.model, last, self.run)
         state = {"update": self.position.update, "average_of": updates, **self.saved_with_model}
         save_checkpoint(self.run, name, weights, {}, state)
         improved = self.stopping.see(self._deciding(scores), name)
-        self._say_dev_scores(f"average of updates {', '.join(map(str, updates))}", scores, improved)
+        self._say_dev_scores(name, scores, improved)
+        self._save(anew=True)
         if improved:
             write_pointer(self.run, "best", name)
 

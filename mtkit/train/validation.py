@@ -13,7 +13,7 @@ from mtkit.data.batching import EpochBatches
 from mtkit.evaluate.bleu import corpus_scores
 from mtkit.models import TranslationModel
 from mtkit.search.translator import Translator
-from mtkit.text.tokenizer import Tokenizers
+from mtkit.text.tokenizer import PAD_ID, Tokenizers
 from mtkit.train.loss import output_loss
 
 
@@ -51,7 +51,7 @@ def dev_loss(model: TranslationModel, dev: DevSet, batch_tokens: int, device: to
         for rows in EpochBatches(lengths[0], lengths[1], batch_tokens, seed=0).epoch(0):
             batch = make_batch([dev.src_rows[row] for row in rows], [dev.trg_rows[row] for row in rows]).to(device)
             features = model.features(batch.src, batch.src_pad_mask, batch.trg_in)
-            real = batch.trg_out != 0
+            real = batch.trg_out != PAD_ID
             nll += output_loss(model.output, features[real], batch.trg_out[real], 0.0).nll.item()
             n_tokens += batch.n_trg_tokens
     return nll / n_tokens

@@ -63,7 +63,6 @@ def test_help_and_typing_errors_need_no_heavy_import(arguments: list[str]) -> No
     assert done.stderr.endswith("[]\n"), done.stderr
 
 
-@pytest.mark.xfail(strict=True, reason="a group runs its callback for a command alone, and --version has none")
 def test_the_version_is_that_of_the_package() -> None:
     result = runner.invoke(app, ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"mtkit {__version__}\n")

@@ -74,7 +74,8 @@ def test_all_test_sets_are_translated_and_scored(trained: Path) -> None:
     assert [(each["set"], each["segments"], each["beam_size"]) for each in scores] == [("news", 4, 3), ("short", 1, 3)]
     assert [score["name"] for score in scores[0]["scores"]] == ["BLEU", "chrF2"]
     again = runner.invoke(
-        app, ["bleu", str(folder / "news.hyp"), "--ref", str(folder / "news.ref"), "-m", "bleu,chrf", "--format", "json"]
+        app,
+        ["bleu", str(folder / "news.hyp"), "--ref", str(folder / "news.ref"), "-m", "bleu,chrf", "--format", "json"],
     )
     for own, other in zip(scores[0]["scores"], json.loads(again.stdout), strict=True):
         assert own["score"] == pytest.approx(other["score"], abs=0.01)

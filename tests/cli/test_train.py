@@ -47,9 +47,7 @@ def test_the_folder_of_the_run_is_the_result(recipe: Path, tmp_path: Path) -> No
     assert list_updates(run) == [1]
 
 
-def test_the_folder_is_named_after_the_recipe(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_is_named_after_the_recipe(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = train(recipe)
     assert (result.exit_code, result.stdout) == (0, f"{Path('runs') / 'digits'}\n")

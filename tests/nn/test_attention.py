@@ -168,7 +168,7 @@ def test_heads_together_equal_the_sum_of_single_heads() -> None:
     key_bias, value_bias = module.key_value.bias.chunk(2)
     for head in range(HEADS):
         rows = slice(head * D_HEAD, (head + 1) * D_HEAD)
-        sides = (
+        queries, keys, values = (
             F.linear(x, weight[rows], bias[rows])[:, None]
             for weight, bias in (
                 (module.query.weight, module.query.bias),
@@ -176,7 +176,7 @@ def test_heads_together_equal_the_sum_of_single_heads() -> None:
                 (value_weight, value_bias),
             )
         )
-        _, context = numpy_attention(*sides, mask)
+        _, context = numpy_attention(queries, keys, values, mask)
         total = total + context[:, 0] @ module.output.weight[:, rows].detach().numpy().astype(np.float64).T
     assert np.allclose(together.detach().numpy(), total, rtol=0, atol=1e-5)
 

@@ -73,7 +73,10 @@ def test_two_vocabularies_are_learned_where_the_recipe_says_so(make_recipe: Make
     [
         ({"train": {"updates": 2, "save_every": 1, "lr": 0.5}}, "train.lr"),
         ({"train": {"updates": 2, "save_every": 1}, "model": {"d_ff": 8}}, "model.d_ff"),
-        ({"train": {"updates": 2, "save_every": 1, "seed": 2}, "text": {"vocab_size": 14}}, "text.vocab_size, train.seed"),
+        (
+            {"train": {"updates": 2, "save_every": 1, "seed": 2}, "text": {"vocab_size": 14}},
+            "text.vocab_size, train.seed",
+        ),
         ({"train": {"updates": 2, "save_every": 1}, "data": {"filters": {"max_length": 9}}}, "data.filters.max_length"),
     ],
 )
@@ -275,9 +278,7 @@ def test_relations_between_parts_of_the_recipe_are_checked_first(
 
 
 def test_noam_is_for_models_with_a_width(make_recipe: MakeRecipe, tmp_path: Path) -> None:
-    recipe = make_recipe(train={"updates": 1, "schedule": "noam"}).model_copy(
-        update={"model": {"type": "rnnsearch"}}
-    )
+    recipe = make_recipe(train={"updates": 1, "schedule": "noam"}).model_copy(update={"model": {"type": "rnnsearch"}})
     with pytest.raises(RecipeError, match="train.schedule: noam needs a model with a d_model, which rnnsearch has not"):
         train(recipe, tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()

@@ -15,7 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from mtkit import models
-from mtkit.checkpoint import average, checkpoints_folder, list_updates, load_model, read_pointer, read_state, read_tensors
+from mtkit.checkpoint import (
+    average,
+    checkpoints_folder,
+    list_updates,
+    load_model,
+    read_pointer,
+    read_state,
+    read_tensors,
+)
 from mtkit.errors import MtkitError, TrainingError
 from mtkit.models import Memory, State, Step, TranslationModel
 from mtkit.recipe import Recipe, TrainSection
@@ -137,7 +145,10 @@ def test_every_token_weighs_the_same_however_the_update_is_cut(
     scripted([0.0])
     model = KnownCost()
     trainer = build_trainer(
-        tmp_path, model, Rows([[5], [6]], [[], [EOS, EOS]]), train_section(updates=1, accumulate=accumulate, report_every=1)
+        tmp_path,
+        model,
+        Rows([[5], [6]], [[], [EOS, EOS]]),
+        train_section(updates=1, accumulate=accumulate, report_every=1),
     )
     run_updates(trainer, batches)
     reported = read_metrics(tmp_path)[0]
@@ -148,9 +159,7 @@ def test_every_token_weighs_the_same_however_the_update_is_cut(
 
 
 @pytest.mark.usefixtures("sgd")
-def test_two_half_batches_make_the_update_of_one_batch(
-    tmp_path: Path, scripted: Callable[[list[float]], None]
-) -> None:
+def test_two_half_batches_make_the_update_of_one_batch(tmp_path: Path, scripted: Callable[[list[float]], None]) -> None:
     pairs = [[4, 5], [6], [7, 7, 5, 4], [5, 6, 4]]
     found = []
     for accumulate, batches in ((2, [[0, 2], [1, 3]]), (1, [[0, 1, 2, 3]])):
@@ -294,9 +303,7 @@ def test_too_many_bad_updates_in_a_row_end_the_run_with_advice(
         assert all(tensor.isfinite().all() for tensor in saved_weights(tmp_path / "run", update).values())
 
 
-def test_no_checkpoint_of_a_diverging_run_holds_a_number_that_is_none(
-    make_recipe: MakeRecipe, tmp_path: Path
-) -> None:
+def test_no_checkpoint_of_a_diverging_run_holds_a_number_that_is_none(make_recipe: MakeRecipe, tmp_path: Path) -> None:
     recipe = make_recipe(
         train={"updates": 30, "lr": 1e30, "warmup_updates": 0, "clip_norm": None, "max_bad_updates": 4, "save_every": 1}
     )
