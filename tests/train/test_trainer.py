@@ -19,6 +19,7 @@ from mtkit.checkpoint import (
     average,
     checkpoints_folder,
     list_updates,
+    load_checkpoint,
     load_model,
     read_pointer,
     read_state,
@@ -396,7 +397,7 @@ def test_checkpoints_come_at_their_own_pace_and_at_the_end(
 
 
 @pytest.mark.usefixtures("sgd")
-@pytest.mark.parametrize(("average_bleu", "best"), [(9.0, "average-3"), (7.0, "update-5"), (1.0, "update-5")])
+@pytest.mark.parametrize(("average_bleu", "best"), [(9.0, "average-3-5"), (7.0, "update-5"), (1.0, "update-5")])
 def test_the_last_checkpoints_are_averaged(
     tmp_path: Path, scripted: Callable[[list[float]], None], average_bleu: float, best: str
 ) -> None:
@@ -405,7 +406,7 @@ def test_the_last_checkpoints_are_averaged(
     outcome = build_trainer(tmp_path, KnownCost(), Rows([[6]], [[]]), section).train(StopRequest())
     shifts = [saved_weights(tmp_path, update)["shift"].item() for update in (3, 4, 5)]
     assert len(set(shifts)) == 3
-    folder = checkpoints_folder(tmp_path) / "average-3"
+    folder = checkpoints_folder(tmp_path) / "average-3-5"
     state = read_state(folder)
     averaged = read_tensors(folder, "model.safetensors", state)
     assert averaged["shift"].item() == pytest.approx(sum(shifts) / 3, rel=1e-6)
@@ -418,7 +419,22 @@ def test_the_last_checkpoints_are_averaged(
 def test_the_averaged_model_of_a_real_run_loads(make_recipe: MakeRecipe, tmp_path: Path) -> None:
     recipe = make_recipe(train={"updates": 4, "save_every": 1, "keep": 2, "average_last": 2})
     train(recipe, tmp_path / "run", device="cpu")
-    found = load_model(checkpoints_folder(tmp_path / "run") / "average-2")
+    found = load_model(checkpoints_folder(tmp_path / "run") / "average-3-4")
     two = [saved_weights(tmp_path / "run", update) for update in (3, 4)]
     for name, parameter in found.model.named_parameters():
         assert torch.allclose(parameter, (two[0][name] + two[1][name]) / 2, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.usefixtures("sgd")
+def test_a_finished_run_started_again_does_nothing_twice(
+    tmp_path: Path, scripted: Callable[[list[float]], None]
+) -> None:
+    scripted([3.0, 9.0])  # a third validation would find no score
+    section = train_section(updates=3, validate_every=10, save_every=1, keep=4, average_last=2)
+    trainer = build_trainer(tmp_path, KnownCost(), Rows([[6]], [[]]), section)
+    first = trainer.train(StopRequest())
+    assert first.best_name == "average-2-3"
+    again = build_trainer(tmp_path, KnownCost(), Rows([[6]], [[]]), section)
+    folder = checkpoints_folder(tmp_path) / "update-3"
+    again.restore(load_checkpoint(folder), folder)
+    assert again.train(StopRequest()) == first
