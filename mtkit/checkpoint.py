@@ -99,9 +99,11 @@ def save_checkpoint(
         text = json.dumps({"format": FORMAT, "sha256": sums, **state}, indent=1) + "\n"
         _write_flushed(aside / STATE_FILE, text)
         _flush(aside)
-        _remove(target)
+        old = _set_old_aside(target)
         aside.rename(target)
         _flush(target.parent)
+        if old is not None:
+            shutil.rmtree(old, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(aside, ignore_errors=True)
         raise TrainingError(f"{target}: cannot save the checkpoint ({error}); the ones before it are intact") from error
@@ -261,12 +263,30 @@ def _candidates(run: Path) -> Iterator[str]:
 
 def _remove(folder: Path) -> None:
     """Delete a checkpoint, if it is there; a kill in the middle leaves none that is half there."""
+    old = _set_old_aside(folder)
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _set_old_aside(folder: Path) -> Path | None:
+    """Rename a checkpoint out of the way, if it is there."""
     if not folder.exists():
-        return
-    doomed = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(doomed, ignore_errors=True)
-    folder.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+        return None
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    folder.rename(old)
+    return old
+
+
+def clean_up(run: Path) -> None:
+    """After a kill: bring back a checkpoint that was about to be replaced, delete what was half written."""
+    for old in checkpoints_folder(run).glob(".*.old"):
+        name = old.name[1 : -len(".old")]
+        if not (old.parent / name).exists():
+            old.rename(old.parent / name)
+        shutil.rmtree(old, ignore_errors=True)
+    for part in checkpoints_folder(run).glob(".*.part"):
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def _sha256(path: Path) -> str:

@@ -27,3 +27,9 @@ class DataError(RequestError):
 
 class ModelError(RequestError):
     """A folder that holds no model, or not the one that is needed."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory has run out, in the words of Python, CUDA or torch's CPU allocator."""
+    text = str(error)
+    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text

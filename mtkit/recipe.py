@@ -116,6 +116,9 @@ class TextSection(Section):
     byte_fallback: bool = Field(default=False, description="spell unseen characters as bytes instead of <unk>")
 
 
+DecayRate = Annotated[float, Field(ge=0, lt=1)]
+
+
 class TrainSection(Section):
     """How the model is trained; the first of updates, epochs and max_minutes to be reached ends the run."""
 
@@ -128,7 +131,7 @@ class TrainSection(Section):
     accumulate: int = Field(default=1, ge=1, description="batches that make one update")
     optimizer: Literal["adam", "adamw"] = Field(default="adam", description="optimizer")
     lr: float = Field(default=1e-3, gt=0, description="learning rate; with schedule noam a factor on the paper's rate")
-    betas: tuple[float, float] = Field(default=(0.9, 0.98), description="decay rates of Adam's two averages")
+    betas: tuple[DecayRate, DecayRate] = Field(default=(0.9, 0.98), description="decay rates of Adam's two averages")
     eps: float = Field(default=1e-9, gt=0, description="Adam's epsilon")
     weight_decay: float = Field(default=0.0, ge=0, description="decoupled weight decay (adamw)")
     schedule: Literal["constant", "noam", "inverse_sqrt", "cosine"] = Field(
@@ -155,7 +158,7 @@ class TrainSection(Section):
     max_bad_updates: int = Field(
         default=10, ge=1, description="updates in a row with a loss that is not finite before giving up"
     )
-    seed: int = Field(default=1, ge=0, description="seed of weights, data order and dropout")
+    seed: int = Field(default=1, ge=0, lt=2**63, description="seed of weights, data order and dropout")
 
     @model_validator(mode="after")
     def _can_end(self) -> TrainSection:

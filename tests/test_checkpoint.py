@@ -16,6 +16,7 @@ from mtkit import checkpoint, models
 from mtkit.checkpoint import (
     average,
     checkpoints_folder,
+    clean_up,
     copy_weights,
     list_updates,
     load_checkpoint,
@@ -385,3 +386,19 @@ def test_a_recipe_that_asks_for_what_no_backend_has_is_named(run: Path) -> None:
     (run / "recipe.yaml").write_text(recipe.replace("n_heads:", "n_headz:"), encoding="utf-8")
     with pytest.raises(RecipeError, match="recipe.yaml:.*model.n_headz: unknown key; did you mean 'n_heads'"):
         load_model(run)
+
+
+def test_a_kill_while_a_checkpoint_is_replaced_loses_none(tmp_path: Path) -> None:
+    folder = save_checkpoint(tmp_path, "update-3", small_tensors(1.0), {}, {"update": 3})
+    folder.rename(folder.with_name(".update-3.old"))  # where a kill came before the new one took its place
+    folder.with_name(".update-3.part").mkdir()
+    clean_up(tmp_path)
+    assert [entry.name for entry in checkpoints_folder(tmp_path).iterdir()] == ["update-3"]
+    assert read_state(folder)["update"] == 3
+
+
+def test_the_rest_of_a_replaced_checkpoint_is_deleted(tmp_path: Path) -> None:
+    folder = save_checkpoint(tmp_path, "update-3", small_tensors(1.0), {}, {"update": 3})
+    folder.with_name(".update-3.old").mkdir()
+    clean_up(tmp_path)
+    assert [entry.name for entry in checkpoints_folder(tmp_path).iterdir()] == ["update-3"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable
@@ -53,7 +54,9 @@ def speaking_errors(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return command(*args, **kwargs)
         except BrokenPipeError:
-            # The reader has left. Python would complain at exit about the unflushed rest; give it a place to go.
+            if not _reader_of_stdout_has_left():
+                raise typer.Exit(1) from None
+            # Python would complain at exit about the unflushed rest; give it a place to go.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
         except KeyboardInterrupt:
@@ -63,8 +66,21 @@ def speaking_errors(command: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             print(f"mtkit: {error}", file=sys.stderr)
             raise typer.Exit(error.exit_status) from error
+        except OSError as error:
+            if _debug:
+                raise
+            where = f"{error.filename}: " if error.filename else ""
+            print(f"mtkit: {where}{error.strerror or error}", file=sys.stderr)
+            raise typer.Exit(1) from error
 
     return wrapped
+
+
+def _reader_of_stdout_has_left() -> bool:
+    """Whether it is stdout whose pipe has broken, and not another one."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def _register(group: typer.Typer) -> typer.Typer:

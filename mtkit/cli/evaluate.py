@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from mtkit.text.lines import print_text
+
 
 def evaluate(
     model: Annotated[Path, typer.Argument(help="folder of a run, or one of its checkpoints")],
@@ -28,4 +30,4 @@ def evaluate(
     report = evaluate_model(
         model, names=set_, beam_size=beam, metrics=metrics.split(","), output=output, data_root=data_root, device=device
     )
-    print(report)
+    print_text(report)

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from mtkit.text.lines import print_text
+
 
 def info(
     model: Annotated[Path, typer.Argument(help="folder of a run, or one of its checkpoints")],
@@ -21,8 +23,7 @@ def info(
 
     facts = describe(model)
     if format == "json":
-        print(json.dumps(facts, indent=2, ensure_ascii=False))
+        print_text(json.dumps(facts, indent=2, ensure_ascii=False))
         return
     width = max(len(name) for name in facts)
-    for name, value in facts.items():
-        print(f"{name:<{width}}  {value}")
+    print_text("\n".join(f"{name:<{width}}  {value}" for name, value in facts.items()))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtkit.errors import DataError, RecipeError
+from mtkit.errors import DataError, RecipeError, RequestError
 
 if TYPE_CHECKING:
     from mtkit.recipe import DataSection, FilePair, Recipe
@@ -42,9 +42,14 @@ def check(recipe: RecipeFile, overrides: Overrides = None) -> None:
     Example: mtkit recipe check recipes/multi30k/transformer.yaml --set data.root=corpora/multi30k
     """
     from mtkit.data.sources import open_bitext
+    from mtkit.train.experiment import check_recipe
 
     loaded = _load(recipe, overrides)
     mistakes = []
+    try:
+        check_recipe(loaded)
+    except RequestError as error:
+        mistakes.append(f"{recipe}: {error}")
     for key, source in _sources(loaded.data):
         try:
             open_bitext(source, src=loaded.data.src, trg=loaded.data.trg, root=loaded.data.root or "")

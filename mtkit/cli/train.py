@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from mtkit.text.lines import print_text
+
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="YAML file of the experiment")],
@@ -33,4 +35,4 @@ def train(
     outcome = run_training(loaded, run, resume=resume, restart=restart, device=device)
     if outcome.interrupted:
         raise typer.Exit(outcome.exit_status)
-    print(run)
+    print_text(str(run))

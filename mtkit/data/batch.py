@@ -28,8 +28,8 @@ class Batch(NamedTuple):
         return int((self.trg_out != PAD_ID).sum())
 
     def to(self, device: str | torch.device) -> Batch:
-        """The same batch on `device`; the copy from pinned memory overlaps with what the device does."""
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+        """The same batch on `device`."""
+        return Batch(*(tensor.to(device) for tensor in self))
 
 
 def make_batch(src_rows: Sequence[Row], trg_rows: Sequence[Row]) -> Batch:

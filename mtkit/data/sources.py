@@ -161,8 +161,9 @@ class HubDataset(Bitext):
 class Synthetic(Bitext):
     """Pairs from the embedded grammar, made once: a run goes over its bitext several times, and making is slow."""
 
-    def __init__(self, name: str, split: str, numbers: Mapping[str, int]) -> None:
+    def __init__(self, name: str, split: str, numbers: Mapping[str, int], *, reverse: bool) -> None:
         super().__init__(name)
+        self._reverse = reverse
         self._split = split
         self._numbers = dict(numbers)
         self._made: list[tuple[str, str]] | None = None
@@ -171,7 +172,8 @@ class Synthetic(Bitext):
         if self._made is None:
             from mtkit.text.grammar import generate
 
-            self._made = [(pair.src, pair.trg) for pair in generate(split=self._split, **self._numbers)]
+            made = generate(split=self._split, **self._numbers)
+            self._made = [(pair.trg, pair.src) if self._reverse else (pair.src, pair.trg) for pair in made]
         yield from self._made
 
     def _format(self) -> str:
@@ -181,7 +183,7 @@ class Synthetic(Bitext):
         code = hashlib.sha256()
         for module in (grammar, lexicon, syntax):
             code.update(inspect.getsource(module).encode())
-        return json.dumps(["synthetic", self._split, sorted(self._numbers.items()), code.hexdigest()])
+        return json.dumps(["synthetic", self._split, self._reverse, sorted(self._numbers.items()), code.hexdigest()])
 
 
 def open_bitext(source: FilePair | str, *, src: str, trg: str, root: str | Path) -> Bitext:
@@ -197,7 +199,7 @@ def open_bitext(source: FilePair | str, *, src: str, trg: str, root: str | Path)
         _check_files(files)
         return AlignedFiles(f"{source.src}, {source.trg}", files)
     if source.startswith("synthetic:"):
-        return _open_synthetic(source)
+        return _open_synthetic(source, src, trg)
     if source.startswith("hub:"):
         return _open_hub(source, src, trg, root)
     plain = _COMPRESSED_SUFFIX.sub("", source)
@@ -264,8 +266,10 @@ _SYNTHETIC_PAIRS = {"train": 20_000, "dev": 500, "test": 500}
 _SYNTHETIC_KEYS = ("pairs", "min_words", "max_words", "seed")
 
 
-def _open_synthetic(source: str) -> Synthetic:
-    """`synthetic:SPLIT[,pairs=N][,min_words=N][,max_words=N][,seed=N]`."""
+def _open_synthetic(source: str, src: str, trg: str) -> Synthetic:
+    """`synthetic:SPLIT[,pairs=N][,min_words=N][,max_words=N][,seed=N]`, in either direction."""
+    if (src, trg) not in (("en", "de"), ("de", "en")):
+        raise DataError(f"{source}: the grammar is English and German (en, de); the recipe says {src} and {trg}")
     split, *settings = source.removeprefix("synthetic:").split(",")
     if split not in _SYNTHETIC_SPLITS:
         raise DataError(f"{source}: expected one of {', '.join(_SYNTHETIC_SPLITS)} after 'synthetic:'; got '{split}'")
@@ -281,7 +285,7 @@ def _open_synthetic(source: str) -> Synthetic:
         numbers[key] = int(value)
     if numbers["pairs"] == 0:
         raise DataError(f"{source}: pairs: must be at least 1")
-    return Synthetic(source, split, numbers)
+    return Synthetic(source, split, numbers, reverse=src == "de")
 
 
 def _open_hub(source: str, src: str, trg: str, root: Path) -> HubDataset:

@@ -33,6 +33,7 @@ class TokenStore:
     """Sentence pairs as token ids, in the order of the sources, read from disk as they are asked for."""
 
     def __init__(self, path: Path, counts: dict[str, Any]) -> None:
+        self.key = path.stem  # names the content: sources, tokenizers, filters
         with pa.memory_map(str(path)) as mapped:
             batches = pa.ipc.open_stream(mapped).read_all().to_batches()
         self._src = [_views(batch.column("src")) for batch in batches]

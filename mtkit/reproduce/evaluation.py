@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from tqdm import tqdm
 
 from mtkit.checkpoint import LoadedModel, load_model
-from mtkit.data.batch import make_source
 from mtkit.data.sources import Bitext, check_aligned, open_bitext
 from mtkit.errors import RequestError
 from mtkit.evaluate.bleu import Score, ScoreSettings, check_settings, corpus_scores
 from mtkit.evaluate.plots import attention_heatmap, learning_curve
-from mtkit.search.greedy import greedy_search
 from mtkit.search.translator import Translator
 from mtkit.text.lines import open_output, write_line
 from mtkit.train.log import read_metrics
@@ -97,19 +94,8 @@ def _open_sets(loaded: LoadedModel, names: Sequence[str] | None, data_root: Path
     return bitexts
 
 
-def _translator(loaded: LoadedModel, beam_size: int) -> Translator:
-    search = loaded.recipe.search
-    return Translator(
-        loaded.model,
-        loaded.tokenizers,
-        beam_size=beam_size,
-        length_penalty=search.length_penalty,
-        length_normalization=search.length_normalization,
-        max_length_ratio=search.max_length_ratio,
-        max_length_extra=search.max_length_extra,
-        max_source_tokens=search.max_source_tokens,
-        device=next(loaded.model.parameters()).device,
-    )
+def _warner(name: str) -> Callable[[str], None]:
+    return lambda message: tqdm.write(f"mtkit: warning: {name}: {message}", file=sys.stderr)
 
 
 def _evaluate_set(
@@ -117,12 +103,18 @@ def _evaluate_set(
 ) -> SetReport:
     pairs = list(bitext.pairs())
     sources, references = [src for src, _ in pairs], [trg for _, trg in pairs]
-    translator = _translator(loaded, beam)
+    device = next(loaded.model.parameters()).device
+    search = loaded.recipe.search
+    translator = Translator.of(
+        loaded.model, loaded.tokenizers, search, beam_size=beam, device=device, warn=_warner(name)
+    )
+    if bitext.invalid:
+        _warner(name)(f"{bitext.invalid:,} lines with invalid UTF-8, bad bytes replaced by U+FFFD")
     begun = time.monotonic()
     hypotheses: list[str] = []
     with tqdm(total=len(sources), desc=name, unit=" lines", leave=False, disable=not sys.stderr.isatty()) as bar:
         for start in range(0, len(sources), _BLOCK):
-            block = translator.translate(sources[start : start + _BLOCK])
+            block = translator.translate(sources[start : start + _BLOCK], first_line=start + 1)
             hypotheses += [translation.text for translation in block]
             bar.update(len(block))
     seconds = time.monotonic() - begun
@@ -151,17 +143,18 @@ def _draw_attention(loaded: LoadedModel, sources: Sequence[str], path: Path) -> 
     source = next((line for line in sources if len(line.split()) in _PICTURE_WORDS), None)
     if source is None:
         return None
-    tokenizers, device = loaded.tokenizers, next(loaded.model.parameters()).device
-    ids = tokenizers.src.encode([source])[0]
-    src, src_pad_mask = make_source([ids])
-    limit = torch.tensor([_translator(loaded, 1).max_length(len(ids))])
-    best = greedy_search(loaded.model, src.to(device), src_pad_mask.to(device), limit.to(device), need_attention=True)[
-        0
-    ]
+    device = next(loaded.model.parameters()).device
+    translator = Translator.of(
+        loaded.model, loaded.tokenizers, loaded.recipe.search, beam_size=1, device=device, need_attention=True
+    )
+    translation = translator.translate([source])[0]
+    best = translation.hypotheses[0]
     if best.attention is None:
         return None
-    src_tokens, trg_tokens = tokenizers.src.pieces(ids), tokenizers.trg.pieces(best.tokens)
-    attention_heatmap(best.attention.float().numpy(), [*src_tokens, "</s>"], [*trg_tokens, "</s>"], path)
+    src_tokens, trg_tokens = [*translation.source_tokens, "</s>"], [*best.tokens, "</s>"]
+    undrawn = attention_heatmap(best.attention.float().numpy(), src_tokens, trg_tokens, path)
+    if undrawn:
+        _warner(path.name)(f"no font here has the characters {undrawn}")
     return path
 
 

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mtkit.data.batch import make_source
-from mtkit.errors import RequestError
+from mtkit.errors import MtkitError, RequestError, is_out_of_memory
 from mtkit.models import TranslationModel
+from mtkit.recipe import SearchSection
 from mtkit.search.beam import beam_search
 from mtkit.search.hypothesis import Hypothesis
 from mtkit.search.penalties import LengthPenalty, Normalization
 from mtkit.text.tokenizer import Tokenizers
+
+
+@contextmanager
+def memory_explained(src: Tensor) -> Iterator[None]:
+    """Turn an out-of-memory error into one that says what to do; any other passes as it is."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise MtkitError(
+                f"out of memory on a batch of {src.size(0)} lines of up to {src.size(1)} tokens; lower --batch-tokens "
+                "or --beam"
+            ) from error
+        raise
 
 
 class Rendering(NamedTuple):
@@ -100,6 +116,33 @@ class Translator:
         self.precision = precision
         self.warn = warn
 
+    @classmethod
+    def of(
+        cls,
+        model: TranslationModel,
+        tokenizers: Tokenizers,
+        search: SearchSection,
+        *,
+        beam_size: int | None = None,
+        need_attention: bool = False,
+        device: str | torch.device = "cpu",
+        warn: Callable[[str], None] | None = None,
+    ) -> Translator:
+        """A translator that searches as a recipe says, with another beam where one is given."""
+        return cls(
+            model,
+            tokenizers,
+            beam_size=beam_size or search.beam_size,
+            length_penalty=search.length_penalty,
+            length_normalization=search.length_normalization,
+            max_length_ratio=search.max_length_ratio,
+            max_length_extra=search.max_length_extra,
+            max_source_tokens=search.max_source_tokens,
+            need_attention=need_attention,
+            device=device,
+            warn=warn,
+        )
+
     def translate(self, lines: Sequence[str], *, first_line: int = 1) -> list[Translation]:
         """One translation for each line, in the order of the lines; `first_line` is for warnings."""
         rows = self._source_rows(lines, first_line)
@@ -150,7 +193,7 @@ class Translator:
     def _search(self, rows: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
         src, src_pad_mask = make_source(rows)
         limits = torch.tensor([self.max_length(len(row)) for row in rows])
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+        with memory_explained(src), torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
             return beam_search(
                 self.model,
                 src.to(self.device),

@@ -99,6 +99,13 @@ def write_line(stream: BinaryIO, line: str) -> None:
     stream.write(_LINE_BREAKS.sub(" ", line).encode("utf-8", "replace") + b"\n")
 
 
+def print_text(text: str) -> None:
+    """Write text to standard output as UTF-8, whatever the locale says."""
+    with open_output(None) as stream:
+        for line in text.split("\n"):
+            write_line(stream, line)
+
+
 @contextmanager
 def open_output(path: str | Path | None) -> Iterator[BinaryIO]:
     """A binary stream to write results to: standard output for None, otherwise the file `path`.

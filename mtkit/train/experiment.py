@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import io
+import os
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from mtkit.checkpoint import (
     TOKENIZER_FOLDER,
     Checkpoint,
     checkpoints_folder,
+    clean_up,
     list_updates,
     load_checkpoint,
     set_aside,
@@ -27,13 +29,14 @@ from mtkit.checkpoint import (
 )
 from mtkit.data.store import TokenStore
 from mtkit.errors import ModelError, RecipeError, RequestError
+from mtkit.evaluate.bleu import ScoreSettings, check_settings
 from mtkit.recipe import Recipe, dump_recipe, load_recipe
 from mtkit.search.translator import Translator
 from mtkit.text.lines import open_output
 from mtkit.text.tokenizer import PAD_ID, Tokenizers
 from mtkit.train import preflight
 from mtkit.train.corpus import Corpora, build_train_store, count_overlap, learn_tokenizers, open_corpora
-from mtkit.train.log import LOG_FILE, METRICS_FILE, TrainingLog
+from mtkit.train.log import LOG_FILE, METRICS_FILE, TrainingLog, to_stderr
 from mtkit.train.precision import resolve_device, resolve_precision
 from mtkit.train.signals import StopRequest
 from mtkit.train.trainer import DevTask, Outcome, Trainer
@@ -57,18 +60,20 @@ def train(recipe: Recipe, run: Path, *, resume: bool = False, restart: bool = Fa
     Raises: RequestError (nothing is written) for a recipe, text or folder that cannot be used; TrainingError when
     training cannot go on.
     """
-    _check_folder(recipe, run, resume=resume, restart=restart)
+    config = check_recipe(recipe)
     the_device = resolve_device(device)
     precision = resolve_precision(recipe.train.precision, the_device)
-    config = models.parse_config(recipe.model)
-    _check_fit(recipe, config)
+    _check_folder(recipe, run, resume=resume, restart=restart)
     corpora = open_corpora(recipe.data)
     torch.manual_seed(recipe.train.seed)
     fresh = restart or not _is_begun(run)
     # Up to here a wrong request has written nothing; learning the vocabulary still comes before the folder.
     tokenizers = _learn(corpora, recipe) if fresh else Tokenizers.load(run / TOKENIZER_FOLDER)
     store = _build_store(corpora, recipe, tokenizers)
-    run.mkdir(parents=True, exist_ok=True)
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"{run}: cannot be made ({error.strerror}); choose another --output") from error
     with _alone_in(run):
         if fresh and not restart and _is_begun(run):
             raise RequestError(f"{run}: another trainer has been at work in this folder; give the command again")
@@ -76,6 +81,7 @@ def train(recipe: Recipe, run: Path, *, resume: bool = False, restart: bool = Fa
             _start_folder(run, recipe, tokenizers)
         else:
             _write_recipe(run, recipe)
+        clean_up(run)
         found = None if fresh else _newest_checkpoint(run)
         log = TrainingLog(run, keep_until=found[1].state["update"] if found else 0)
         try:
@@ -95,22 +101,26 @@ def train(recipe: Recipe, run: Path, *, resume: bool = False, restart: bool = Fa
 
 
 def _is_begun(run: Path) -> bool:
-    """Whether there is something to continue: a run that never reached its first checkpoint starts from nothing."""
-    return (run / RECIPE_FILE).is_file() and bool(list_updates(run))
+    """Whether there is something to lose: a run that never reached its first checkpoint starts from nothing."""
+    return (run / RECIPE_FILE).is_file() and any(checkpoints_folder(run).glob("[!.]*"))
 
 
 def _check_folder(recipe: Recipe, run: Path, *, resume: bool, restart: bool) -> None:
     if resume and restart:
         raise RequestError("--resume and --restart contradict each other")
-    if run.exists() and not run.is_dir():
-        raise RequestError(f"{run}: is a file; --output names the folder of the run")
+    _check_writable(run)
     has_run = (run / RECIPE_FILE).is_file()
     if resume and not has_run:
         raise RequestError(f"{run}: there is no run to resume")
-    if run.is_dir() and any(run.iterdir()) and not has_run and not (run / ".lock").exists():
+    if not has_run and run.is_dir() and {entry.name for entry in run.iterdir()} - {".lock", TOKENIZER_FOLDER}:
         raise RequestError(f"{run}: holds something else than a run; choose another --output")
     if _is_begun(run) and not restart:
-        differing = sorted(_differences(load_recipe(run / RECIPE_FILE).model_dump(), recipe.model_dump()))
+        if not list_updates(run):
+            raise RequestError(f"{run}: holds a model, but no checkpoint to go on from; choose another --output")
+        # With cosine the number of updates shapes the whole curve.
+        fixed = {"train.updates"} if recipe.train.schedule == "cosine" else set()
+        before, now = load_recipe(run / RECIPE_FILE).model_dump(), recipe.model_dump()
+        differing = sorted(_differences(before, now, _MAY_CHANGE - fixed))
         if differing:
             raise RequestError(
                 f"{run}: holds a run of another recipe (it differs in {', '.join(differing[:5])}); choose another "
@@ -118,23 +128,40 @@ def _check_folder(recipe: Recipe, run: Path, *, resume: bool, restart: bool) -> 
             )
 
 
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def _check_writable(run: Path) -> None:
+    """Find out before the work that the run folder cannot be made or written."""
+    place = next(folder for folder in (run, *run.absolute().parents) if folder.exists())
+    if not place.is_dir():
+        raise RequestError(f"{place}: is a file; --output names the folder of the run")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise RequestError(f"{place}: cannot be written; choose another --output")
+
+
+def _differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], may_change: set[str], prefix: str = ""
+) -> Iterator[str]:
     for key in old.keys() | new.keys():
         name = prefix + key
-        if name in _MAY_CHANGE or old.get(key) == new.get(key):
+        if name in may_change or old.get(key) == new.get(key):
             continue
         if isinstance(old.get(key), Mapping) and isinstance(new.get(key), Mapping):
-            yield from _differences(old[key], new[key], name + ".")
+            yield from _differences(old[key], new[key], may_change, name + ".")
         else:
             yield name
 
 
-def _check_fit(recipe: Recipe, config: BaseModel) -> None:
-    """Relations between the model and the rest of the recipe, which the model's own Config cannot see."""
+def check_recipe(recipe: Recipe) -> BaseModel:
+    """The backend's Config, after a look at what no section of a recipe can see alone.
+
+    Raises: RequestError for a model that does not fit the rest, or a target language that cannot be scored here.
+    """
+    config = models.parse_config(recipe.model)
+    check_settings(ScoreSettings(trg_lang=recipe.data.trg))
     if getattr(config, "tied_embeddings", None) == "three_way" and not recipe.text.shared_vocab:
         raise RecipeError("model.tied_embeddings: three_way needs text.shared_vocab: true; use two_way or none")
     if recipe.train.schedule == "noam" and not hasattr(config, "d_model"):
         raise RecipeError(f"train.schedule: noam needs a model with a d_model, which {recipe.model['type']} has not")
+    return config
 
 
 @contextmanager
@@ -153,12 +180,14 @@ def _alone_in(run: Path) -> Iterator[None]:
 
 def _learn(corpora: Corpora, recipe: Recipe) -> Tokenizers:
     text = recipe.text
-    _note(f"learning {'one' if text.shared_vocab else 'two'} {text.subword} vocabulary of {text.vocab_size:,} tokens")
-    return learn_tokenizers(corpora, text, _note)
+    to_stderr(
+        f"learning {'one' if text.shared_vocab else 'two'} {text.subword} vocabulary of {text.vocab_size:,} tokens"
+    )
+    return learn_tokenizers(corpora, text, to_stderr)
 
 
 def _build_store(corpora: Corpora, recipe: Recipe, tokenizers: Tokenizers) -> TokenStore:
-    _note(f"reading {corpora.n_train_pairs:,} training pairs")
+    to_stderr(f"reading {corpora.n_train_pairs:,} training pairs")
     return build_train_store(corpora, recipe, tokenizers)
 
 
@@ -193,10 +222,12 @@ def _newest_checkpoint(run: Path) -> tuple[Path, Checkpoint] | None:
             found = load_checkpoint(folder)
         except ModelError as error:
             damaged.append(folder)
-            _note(f"mtkit: warning: {error}")
+            to_stderr(f"mtkit: warning: {error}")
             continue
         for each in damaged:
-            _note(f"mtkit: warning: {each.name} is put aside as {set_aside(each).name}; going back to {folder.name}")
+            to_stderr(
+                f"mtkit: warning: {each.name} is put aside as {set_aside(each).name}; going back to {folder.name}"
+            )
         return folder, found
     if damaged:
         raise ModelError(f"{run}: none of its checkpoints can be read; --restart trains anew in their place")
@@ -215,18 +246,7 @@ def _build_trainer(
     precision: Any,
 ) -> Trainer:
     model = models.build(recipe.model, tokenizers.src.vocab_size, tokenizers.trg.vocab_size, PAD_ID)
-    search = recipe.search
-    translator = Translator(
-        model,
-        tokenizers,
-        beam_size=1,
-        length_penalty=search.length_penalty,
-        length_normalization=search.length_normalization,
-        max_length_ratio=search.max_length_ratio,
-        max_length_extra=search.max_length_extra,
-        max_source_tokens=search.max_source_tokens,
-        device=device,
-    )
+    translator = Translator.of(model, tokenizers, recipe.search, beam_size=1, device=device, warn=log.say)
     dev = make_dev_set(list(corpora.dev.pairs()), tokenizers)
     return Trainer(
         run,
@@ -238,7 +258,7 @@ def _build_trainer(
         device=device,
         precision=precision,
         d_model=getattr(config, "d_model", None),
-        saved_with_model={"tokenizers": tokenizer_fingerprints(tokenizers)},
+        saved_with_model={"tokenizers": tokenizer_fingerprints(tokenizers), "bitext": store.key},
     )
 
 
@@ -249,9 +269,9 @@ def _show_preflight(
         name: sum(1 for _ in bitext.pairs()) for name, bitext in {"dev": corpora.dev, **corpora.tests}.items()
     }
     table = preflight.preflight_table(recipe, store, trainer, rehearsal, count_overlap(corpora), n_held_out)
-    Console(file=sys.stderr).print(table)
-    with (trainer.run / LOG_FILE).open("a", encoding="utf-8") as stream:
-        Console(file=stream, width=120).print(table)
+    drawn = io.StringIO()
+    Console(file=drawn, width=min(120, shutil.get_terminal_size((120, 24)).columns)).print(table)
+    trainer.log.say(drawn.getvalue().rstrip())
 
 
 def _last_words(run: Path, outcome: Outcome) -> str:
@@ -261,7 +281,3 @@ def _last_words(run: Path, outcome: Outcome) -> str:
         )
     best = f"best: {outcome.best_name}, dev {outcome.best:.2f}" if outcome.best is not None else "no best checkpoint"
     return f"{run}: done after update {outcome.update:,} ({outcome.reason}); {best}"
-
-
-def _note(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,12 @@ def minutes_text(minutes: float) -> str:
     return f"{int(minutes // 60)} h {int(minutes % 60):02d} min"
 
 
+def to_stderr(text: str) -> None:
+    """A message before there is a log; a reader of stderr that has left stops nothing."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
 class TrainingLog:
     """Writes beside the run and to stderr; stdout stays free for results."""
 
@@ -44,19 +52,25 @@ class TrainingLog:
 
     def say(self, text: str) -> None:
         """One message for the reader, on stderr and in train.log."""
-        self._bar.write(text, file=sys.stderr)
+        with suppress(OSError):  # a reader of stderr that has left stops no training
+            self._bar.write(text, file=sys.stderr)
         _append(self._log, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
 
     def record(self, entry: Mapping[str, Any]) -> None:
-        """One object of metrics.jsonl."""
-        _append(self._metrics, json.dumps(entry, ensure_ascii=False) + "\n")
+        """One object of metrics.jsonl; JSON has no infinity and no NaN, they become null."""
+        finite = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in entry.items()
+        }
+        _append(self._metrics, json.dumps(finite, ensure_ascii=False, allow_nan=False) + "\n")
 
     def progress(self, fraction: float, minutes_left: float | None, loss_nats: float) -> None:
         """Move the bar: the part of the run that is done, and the time to its end."""
         left = f"{minutes_text(minutes_left)} left" if minutes_left is not None else "…"
         self._bar.n = round(100 * fraction, 1)
         self._bar.set_postfix_str(f"loss {loss_nats:.3f}, {left}", refresh=False)
-        self._bar.refresh()
+        with suppress(OSError):
+            self._bar.refresh()
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:

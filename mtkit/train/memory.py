@@ -29,8 +29,9 @@ class FreedPages:
                 self._libc.mallopt(name, value)
 
     def allow(self, needed_mib: float) -> None:
-        """Set the limit: twice what the largest batch needed."""
-        self.limit_mib = 2 * needed_mib
+        """Set the limit: three times what the largest batch needed. With twice, pages go back every few updates."""
+        if self._libc is not None:
+            self.limit_mib = 3 * needed_mib
 
     def give_back_excess(self) -> None:
         if self._libc is not None and _resident_mib() > self.limit_mib:

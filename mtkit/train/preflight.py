@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import NamedTuple
 
@@ -75,6 +76,8 @@ def preflight_table(
     rows.append(("padding", f"{100 * _padding(trainer):.1f} % of the tokens"))
     rows.append(("arithmetic", f"{trainer.precision} on {trainer.device}, {torch.get_num_threads()} threads"))
     rows.append(("memory with the largest batch", f"{rehearsal.peak_memory_mib:,.0f} MiB"))
+    if math.isfinite(trainer.pages.limit_mib):
+        rows.append(("memory kept at most", f"{trainer.pages.limit_mib:,.0f} MiB"))
     rows.append(("time to the end, estimated", _estimate(trainer, rehearsal)))
     for what, figure in rows:
         table.add_row(what, figure)

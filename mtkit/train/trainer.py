@@ -28,7 +28,7 @@ from mtkit.checkpoint import (
 from mtkit.data.batch import Batch, make_batch
 from mtkit.data.batching import EpochBatches
 from mtkit.data.store import TokenStore
-from mtkit.errors import ModelError, TrainingError
+from mtkit.errors import ModelError, TrainingError, is_out_of_memory
 from mtkit.models import TranslationModel
 from mtkit.recipe import TrainSection
 from mtkit.search.translator import Translator
@@ -40,8 +40,6 @@ from mtkit.train.optimizer import build_optimizer, learning_rate, set_learning_r
 from mtkit.train.precision import Precision, autocast
 from mtkit.train.signals import StopRequest
 from mtkit.train.validation import DevScores, DevSet, EarlyStopping, validate
-
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory")  # CUDA, CPU
 
 
 @dataclass
@@ -66,6 +64,7 @@ class Position:
     seconds: float = 0.0  # spent in the loop, over all its parts
     n_bad: int = 0  # updates in a row whose loss was not finite
     validated_update: int = 0  # the last one that was looked at
+    averaged: str = ""  # the last average that was looked at
     window: Window = field(default_factory=Window)
 
 
@@ -258,10 +257,10 @@ class Trainer:
         """Clip and update; False when loss or gradient is not finite, and nothing has changed then."""
         self.scaler.unscale_(self.optimizer)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.section.clip_norm or math.inf)
-        finite = math.isfinite(smoothed) and (self.scaler.is_enabled() or math.isfinite(norm.item()))
+        finite = math.isfinite(smoothed) and math.isfinite(norm.item())
         if finite:
             self.scaler.step(self.optimizer)
-        self.scaler.update()
+        self.scaler.update()  # in fp16 a gradient that is not finite also lowers the scale, so that the next one fits
         return finite
 
     def _report_bad(self, update: int) -> None:
@@ -270,8 +269,8 @@ class Trainer:
         self.log.say(f"{where}: the loss or its gradient is not finite; the update is skipped")
         if self.position.n_bad >= self.section.max_bad_updates:
             raise TrainingError(
-                f"{where}: {self.position.n_bad} updates in a row without a finite loss; the checkpoints before are "
-                "intact. Lower train.lr, raise train.warmup_updates or set train.clip_norm, then start again"
+                f"{where}: {self.position.n_bad} updates in a row without a finite loss; the checkpoints are "
+                "intact. Lower train.lr, raise train.warmup_updates or set train.clip_norm; train in another --output"
             )
 
     @contextmanager
@@ -280,9 +279,9 @@ class Trainer:
         try:
             yield
         except (RuntimeError, MemoryError) as error:
-            text = str(error)
-            if not isinstance(error, MemoryError) and not any(sign in text for sign in _OUT_OF_MEMORY):
+            if not is_out_of_memory(error):
                 raise
+            text = str(error)
             shapes = ", ".join(f"{tuple(batch.src.shape)} → {tuple(batch.trg_in.shape)}" for batch in batches)
             cause = text.splitlines()[0] if text else type(error).__name__
             raise TrainingError(
@@ -331,9 +330,6 @@ class Trainer:
         self.position.validated_update = self.position.update
         self._say_dev_scores(name, scores, improved)
         self._save(anew=True)
-        if improved:
-            write_pointer(self.run, "best", name)
-            self._remove_old()
 
     def _dev_scores(self) -> DevScores:
         task = self.dev_task
@@ -375,8 +371,13 @@ class Trainer:
         name = f"update-{self.position.update}"
         save_checkpoint(self.run, name, weights, self._trainer_tensors(), self._state())
         self.saved_update = self.position.update
-        write_pointer(self.run, "last", name)
+        self._write_pointers()
         self._remove_old()
+
+    def _write_pointers(self) -> None:
+        write_pointer(self.run, "last", f"update-{self.position.update}")
+        if self.stopping.best_name and (checkpoints_folder(self.run) / self.stopping.best_name).is_dir():
+            write_pointer(self.run, "best", self.stopping.best_name)
 
     def _remove_old(self) -> None:
         remove_old(self.run, self.section.keep, [self.stopping.best_name or ""])
@@ -406,6 +407,12 @@ class Trainer:
 
         Raises: ModelError when it is not one of this model and trainer.
         """
+        for what, own in self.saved_with_model.items():
+            if checkpoint.state.get(what) != own:
+                raise ModelError(
+                    f"{source}: was trained with another content of the {what} than there is now; bring that back, or "
+                    "choose another --output"
+                )
         copy_weights(self.model, checkpoint.weights, source)
         try:
             self._restore_optimizer(checkpoint.trainer)
@@ -419,6 +426,7 @@ class Trainer:
         except (KeyError, TypeError) as error:
             raise ModelError(f"{source}: not a checkpoint of this trainer ({error!r})") from error
         self.epoch_batches = self.batches.epoch(self.position.epoch)
+        self._write_pointers()  # a kill may have come before them
 
     def _restore_optimizer(self, tensors: dict[str, Tensor]) -> None:
         numbers = {name: number for number, (name, _) in enumerate(self.model.named_parameters())}
@@ -435,7 +443,7 @@ class Trainer:
         if len(updates) < 2:
             return
         name = f"average-{updates[0]}-{updates[-1]}"
-        if (checkpoints_folder(self.run) / name).is_dir():  # a finished run, started again
+        if self.position.averaged == name:  # a finished run, started again
             return
         last = {key: tensor.clone() for key, tensor in unique_tensors(self.model).items()}
         weights = average(self.run, updates)
@@ -444,11 +452,10 @@ class Trainer:
         copy_weights(self.model, last, self.run)
         state = {"update": self.position.update, "average_of": updates, **self.saved_with_model}
         save_checkpoint(self.run, name, weights, {}, state)
-        improved = self.stopping.see(self._deciding(scores), name)
+        improved = self.stopping.consider(self._deciding(scores), name)
+        self.position.averaged = name
         self._say_dev_scores(name, scores, improved)
         self._save(anew=True)
-        if improved:
-            write_pointer(self.run, "best", name)
 
 
 def _spread(size: int, count: int) -> list[int]:

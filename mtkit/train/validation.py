@@ -83,11 +83,16 @@ class EarlyStopping:
 
     def see(self, value: float, name: str) -> bool:
         """Take one validation in; True when it is the best so far."""
+        better = self.consider(value, name)
+        self.n_stale = 0 if better else self.n_stale + 1
+        return better
+
+    def consider(self, value: float, name: str) -> bool:
+        """The same for a model that is no step of the run, such as an average: patience does not see it."""
         better = self.best is None or (value > self.best if self.higher_is_better else value < self.best)
         if value != value or not better:
-            self.n_stale += 1
             return False
-        self.best, self.best_name, self.n_stale = value, name, 0
+        self.best, self.best_name = value, name
         return True
 
     @property

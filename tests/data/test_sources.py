@@ -273,3 +273,12 @@ def test_only_some_sources_need_language_codes():
         *(True, True, True),
         *(False, False, False),
     ]
+
+
+def test_the_grammar_goes_both_ways_and_no_other(tmp_path: Path) -> None:
+    source = "synthetic:test,pairs=3"
+    there = list(open_bitext(source, src="en", trg="de", root=tmp_path).pairs())
+    back = list(open_bitext(source, src="de", trg="en", root=tmp_path).pairs())
+    assert back == [(trg, src) for src, trg in there]
+    with pytest.raises(DataError, match="English and German"):
+        open_bitext(source, src="en", trg="fr", root=tmp_path)

@@ -69,3 +69,15 @@ def test_without_patience_it_is_never_over() -> None:
     stopping = EarlyStopping("bleu", None)
     see_all(stopping, [5.0] + [1.0] * 50)
     assert not stopping.is_over
+
+
+def test_an_average_may_be_the_best_but_renews_no_patience() -> None:
+    stopping = EarlyStopping("bleu", 2)
+    see_all(stopping, [10.0, 9.0, 9.0])
+    assert stopping.is_over
+    assert stopping.consider(11.0, "average-1-3")
+    assert (stopping.best, stopping.best_name) == (11.0, "average-1-3")
+    assert stopping.is_over
+    assert not stopping.consider(11.0, "average-2-4")
+    assert not stopping.consider(float("nan"), "average-2-4")
+    assert stopping.best_name == "average-1-3"

@@ -16,6 +16,8 @@ from mtkit.checkpoint import checkpoints_folder, list_updates, load_model, read_
 from mtkit.errors import DataError, ModelError, RecipeError, RequestError
 from mtkit.models import parse_config
 from mtkit.recipe import Recipe, load_recipe
+from mtkit.text.tokenizer import Tokenizers, learn
+from mtkit.train import experiment
 from mtkit.train.experiment import train
 from mtkit.train.log import LOG_FILE, read_metrics
 
@@ -282,3 +284,50 @@ def test_noam_is_for_models_with_a_width(make_recipe: MakeRecipe, tmp_path: Path
     with pytest.raises(RecipeError, match="train.schedule: noam needs a model with a d_model, which rnnsearch has not"):
         train(recipe, tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_language_that_cannot_be_scored_is_refused_before_training(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    recipe = make_recipe()
+    japanese = recipe.model_copy(update={"data": recipe.data.model_copy(update={"trg": "ja"})})
+    with pytest.raises(RequestError, match="ja-mecab"):
+        train(japanese, tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("place", ["file/run", "file"])
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    make_recipe: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    monkeypatch.setattr(experiment, "open_corpora", lambda data: pytest.fail("the text was read first"))
+    with pytest.raises(RequestError, match="is a file"):
+        train(make_recipe(), tmp_path / place, device="cpu")
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_run_does_not_go_on_with_another_tokenizer(make_recipe: MakeRecipe, run: Path) -> None:
+    """Its weights are for the old ids, also where the number of tokens is the same."""
+    lines = ["9 8 7 6 5", "4 3 2 1 0"] * 50
+    other = learn(lines, kind="word", vocab_size=14)
+    Tokenizers(other, other, True).save(run / "tokenizer")
+    with pytest.raises(ModelError, match="another content of the tokenizers"):
+        train(make_recipe(train={"updates": 3, "save_every": 1}), run, device="cpu")
+
+
+def test_a_model_without_a_checkpoint_to_go_on_from_is_left_alone(make_recipe: MakeRecipe, run: Path) -> None:
+    for folder in (run / "checkpoints").iterdir():
+        folder.rename(run / "checkpoints" / "average-1-2")
+        break
+    for folder in (run / "checkpoints").glob("update-*"):
+        shutil.rmtree(folder)
+    before = content(run)
+    with pytest.raises(RequestError, match="no checkpoint to go on from"):
+        train(make_recipe(train={"updates": 3, "save_every": 1}), run, device="cpu")
+    assert content(run) == before
+
+
+def test_with_cosine_the_number_of_updates_makes_another_curve(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    keys = {"save_every": 1, "schedule": "cosine"}
+    train(make_recipe(train={"updates": 2, **keys}), tmp_path / "run", device="cpu")
+    with pytest.raises(RequestError, match="train.updates"):
+        train(make_recipe(train={"updates": 3, **keys}), tmp_path / "run", device="cpu")
