@@ -21,7 +21,9 @@ MAY_IMPORT = {
     "data": frozenset(["text", "recipe"]),
     "models": frozenset(["nn"]),
     "checkpoint": frozenset(["models", "recipe", "text"]),
-    "search": frozenset(["models", "data", "text", "checkpoint"]),
+    "search": frozenset(
+        ["models", "data", "text", "recipe", "checkpoint"]
+    ),  # recipe: its search section is the settings
     "evaluate": frozenset(["text"]),
     "train": EVERYTHING - {"cli", "reproduce"},
     "reproduce": EVERYTHING - {"cli"},

@@ -64,7 +64,7 @@ def loaded(monkeypatch):
         search={"beam_size": 3, "max_source_tokens": 12},
     )
     found = checkpoint.LoadedModel(
-        EchoModel().eval(), Tokenizers(letters, letters, shared=True), recipe, Path("echo"), update=1
+        EchoModel().eval(), Tokenizers(letters, letters, shared=True), recipe, Path("echo"), "update-1", 1
     )
     monkeypatch.setattr(checkpoint, "load_model", lambda folder, *, device="cpu": found)
     return found
