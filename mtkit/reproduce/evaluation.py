@@ -20,7 +20,9 @@ from mtkit.search.translator import Translator
 from mtkit.text.lines import open_output, write_line
 from mtkit.train.log import read_metrics
 from mtkit.train.precision import resolve_device
+from mtkit.train.validation import spread
 
+N_SAMPLES, N_MORE_SAMPLES = 10, 3  # translations shown of the first test set, and of each other
 _BLOCK = 500  # lines translated between two moves of the bar
 _PICTURE_WORDS = range(6, 15)  # a sentence of this many words makes a readable attention picture
 
@@ -46,7 +48,6 @@ def evaluate_model(
     output: Path | None = None,
     data_root: Path | None = None,
     device: str = "auto",
-    n_samples: int = 10,
 ) -> str:
     """Translate and score the recipe's test sets; the report as text, also written to `output`/report.txt.
 
@@ -63,7 +64,8 @@ def evaluate_model(
         raise RequestError(f"{target}: cannot be made ({error.strerror}); --output names another folder") from error
     beam = beam_size or loaded.recipe.search.beam_size
     reports = [
-        _evaluate_set(loaded, name, bitext, beam, metrics, target, n_samples) for name, bitext in bitexts.items()
+        _evaluate_set(loaded, name, bitext, beam, metrics, target, N_SAMPLES if number == 0 else N_MORE_SAMPLES)
+        for number, (name, bitext) in enumerate(bitexts.items())
     ]
     (target / "scores.json").write_text(
         json.dumps([_as_json(loaded, report, beam) for report in reports], indent=1, ensure_ascii=False) + "\n",
@@ -123,8 +125,7 @@ def _evaluate_set(
             for line in lines:
                 write_line(stream, line)
     scores = corpus_scores(hypotheses, [references], metrics=metrics, trg_lang=loaded.recipe.data.trg)
-    rows = [len(pairs) * number // n_samples for number in range(min(n_samples, len(pairs)))]
-    samples = [(sources[row], references[row], hypotheses[row]) for row in rows]
+    samples = [(sources[row], references[row], hypotheses[row]) for row in spread(len(pairs), n_samples)]
     return SetReport(
         name,
         len(pairs),
@@ -159,11 +160,15 @@ def _draw_attention(loaded: LoadedModel, sources: Sequence[str], path: Path) -> 
 
 
 def _draw_learning_curve(loaded: LoadedModel, target: Path) -> Path | None:
-    points = [(entry["minutes"], entry["dev_bleu"]) for entry in read_metrics(loaded.folder) if "dev_bleu" in entry]
+    points = [
+        (entry["minutes"], entry["dev_bleu"])
+        for entry in read_metrics(loaded.folder)
+        if entry.get("checkpoint", "").startswith("update-")  # an average is no point of the curve
+    ]
     if len(points) < 2:
         return None
     path = target / "learning-curve.png"
-    learning_curve({loaded.recipe.name: points}, path)
+    learning_curve({loaded.recipe.name: points}, path, y_label="dev BLEU (greedy)")
     return path
 
 

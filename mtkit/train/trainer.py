@@ -39,7 +39,7 @@ from mtkit.train.memory import FreedPages
 from mtkit.train.optimizer import build_optimizer, learning_rate, set_learning_rate
 from mtkit.train.precision import Precision, autocast
 from mtkit.train.signals import StopRequest
-from mtkit.train.validation import DevScores, DevSet, EarlyStopping, validate
+from mtkit.train.validation import DevScores, DevSet, EarlyStopping, spread, validate
 
 
 @dataclass
@@ -355,7 +355,7 @@ class Trainer:
             f"BLEU {scores.bleu:.2f} (greedy, {scores.signature})" + ("  best so far" if improved else "")
         )
         dev = self.dev_task.dev
-        for row in _spread(len(dev.sources), self.section.sample_translations):
+        for row in spread(len(dev.sources), self.section.sample_translations):
             self.log.say(f"    source     {dev.sources[row]}")
             self.log.say(f"    reference  {dev.references[row]}")
             self.log.say(f"    mtkit      {scores.translations[row]}")
@@ -456,9 +456,3 @@ class Trainer:
         self.position.averaged = name
         self._say_dev_scores(name, scores, improved)
         self._save(anew=True)
-
-
-def _spread(size: int, count: int) -> list[int]:
-    """`count` positions spread evenly over `size`."""
-    count = min(size, count)
-    return [size * number // count for number in range(count)]

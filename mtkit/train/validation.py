@@ -104,3 +104,9 @@ class EarlyStopping:
 
     def restore(self, state: dict[str, Any]) -> None:
         self.best, self.best_name, self.n_stale = state["best"], state["best_name"], state["n_stale"]
+
+
+def spread(size: int, count: int) -> list[int]:
+    """`count` positions spread evenly over `size`, fewer where there are not so many: which sentences are shown."""
+    count = min(size, count)
+    return [size * number // count for number in range(count)]
