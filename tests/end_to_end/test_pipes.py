@@ -109,3 +109,24 @@ def test_a_full_disk_is_one_message(model: Path) -> None:
         done = subprocess.run(command, input=b"ab\n", stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [b"mtkit: No space left on device"]
+
+
+def test_a_lost_stderr_stops_no_training(model: Path, tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        command = [
+            sys.executable,
+            "-m",
+            "mtkit",
+            "train",
+            str(model / "recipe.yaml"),
+            "--output",
+            str(tmp_path / "run"),
+        ]
+        command += ["--set", "train.updates=3", "--device", "cpu"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=write, check=False)
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'run'}\n".encode())
+    assert (tmp_path / "run" / "checkpoints" / "update-3").is_dir()
