@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
 from mtkit.errors import DataError
-from mtkit.text.lines import open_output, read_blocks, read_lines, write_line
+from mtkit.text.lines import open_output, read_input, read_lines, write_line
 
 if TYPE_CHECKING:
     from mtkit.text.tokenizer import Tokenizer
@@ -154,7 +153,7 @@ def _filter(
     """Pass blocks of lines through `convert`, which also gets the number of a block's first line."""
     with open_output(output) as stream:
         first = 1
-        for lines in _blocks(file, strict):
+        for lines in read_input(file, strict=strict, on_invalid=_report_invalid, max_lines=BLOCK_LINES):
             _write(stream, convert(first, lines))
             first += len(lines)
 
@@ -163,15 +162,6 @@ def _write(stream: BinaryIO, lines: list[str]) -> None:
     for line in lines:
         write_line(stream, line)
     stream.flush()
-
-
-def _blocks(file: str | None, strict: bool) -> Iterator[list[str]]:
-    if file is None or file == "-":
-        yield from read_blocks(sys.stdin.buffer, strict=strict, on_invalid=_report_invalid, max_lines=BLOCK_LINES)
-        return
-    lines = read_lines(file, strict=strict, on_invalid=_report_invalid)
-    while block := list(islice(lines, BLOCK_LINES)):
-        yield block
 
 
 def _name(file: str | None) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from mtkit.errors import DataError, RequestError
-from mtkit.text.lines import open_output, read_blocks, read_lines, write_line
+from mtkit.text.lines import open_output, read_input, write_line
 
 if TYPE_CHECKING:
     from mtkit.search.translator import Rendering, Translation
@@ -111,21 +110,14 @@ def translate(
     # A bar beside results that scroll by on the same terminal would only disturb them.
     hidden = not sys.stderr.isatty() or (output is None and sys.stdout.isatty())
     with open_output(output) as stream, tqdm(unit=" lines", disable=hidden) as bar:
-        for translations in translator.translate_blocks(_blocks(file, strict)):
+        for translations in translator.translate_blocks(
+            read_input(file, strict=strict, on_invalid=_report_invalid, max_lines=BLOCK_LINES)
+        ):
             for translation in translations:
                 for line in _lines(translation, format, n_best):
                     write_line(stream, line)
             stream.flush()
             bar.update(len(translations))
-
-
-def _blocks(file: str | None, strict: bool) -> Iterator[list[str]]:
-    if file in (None, "-"):
-        yield from read_blocks(sys.stdin.buffer, strict=strict, on_invalid=_report_invalid, max_lines=BLOCK_LINES)
-        return
-    lines = read_lines(str(file), strict=strict, on_invalid=_report_invalid)
-    while block := list(islice(lines, BLOCK_LINES)):
-        yield block
 
 
 def _report_invalid(name: str, number: int) -> None:

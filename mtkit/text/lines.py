@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bz2
 import io
+import itertools
 import lzma
 import os
 import re
@@ -92,6 +93,19 @@ def read_blocks(
         last_line = _without_bom(last_line, name)
     if last_line:
         yield [_decode(last_line, name, number + 1, strict, on_invalid)]
+
+
+def read_input(file: str | None, *, strict: bool, on_invalid: OnInvalid, max_lines: int) -> Iterator[list[str]]:
+    """The blocks of a command's input: of a file, compressed or not, or of standard input for None and '-'.
+
+    Raises: DataError as `read_lines` and `read_blocks` do.
+    """
+    if file is None or file == "-":
+        yield from read_blocks(sys.stdin.buffer, strict=strict, on_invalid=on_invalid, max_lines=max_lines)
+        return
+    lines = read_lines(file, strict=strict, on_invalid=on_invalid)
+    while block := list(itertools.islice(lines, max_lines)):
+        yield block
 
 
 def write_line(stream: BinaryIO, line: str) -> None:
