@@ -12,9 +12,20 @@ from typing import Any
 from pydantic import BaseModel
 
 from mtkit.errors import RequestError
-from mtkit.models._protocol import Memory, State, Step, TranslationModel, select_rows
+from mtkit.models._protocol import Memory, Paper, State, Step, TranslationModel, select_rows
 
-__all__ = ["Memory", "State", "Step", "TranslationModel", "available", "build", "load", "parse_config", "select_rows"]
+__all__ = [
+    "Memory",
+    "Paper",
+    "State",
+    "Step",
+    "TranslationModel",
+    "available",
+    "build",
+    "load",
+    "parse_config",
+    "select_rows",
+]
 
 
 def available() -> list[str]:
@@ -23,7 +34,7 @@ def available() -> list[str]:
 
 
 def load(name: str) -> ModuleType:
-    """The backend's module, with its `Config`, `PRESETS` and `Model`.
+    """The backend's module, with its `PAPER`, `Config`, `PRESETS` and `Model`.
 
     Raises: RequestError when there is no such backend.
     """

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 
 State = Any  # a backend's own NamedTuple: nested tuples of tensors, row 0 is the batch
 Tree = TypeVar("Tree")
+
+
+class Paper(NamedTuple):
+    """Where a backend was published."""
+
+    authors: str
+    year: int
+    title: str
+    url: str
 
 
 class Memory(NamedTuple):
@@ -34,7 +43,7 @@ class TranslationModel(nn.Module, ABC):
     memory row i // k, so the beams of a sentence share its memory without a copy.
     """
 
-    has_attention: ClassVar[bool]
+    has_attention: bool  # of the class, or of this model where its Config decides
     output: nn.Module  # last layer, decoder features -> logits; the training loss fuses with it
 
     @abstractmethod

@@ -13,15 +13,22 @@ as in `rnnsearch`.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from mtkit.models._protocol import Memory, Step, TranslationModel
+from mtkit.models._protocol import Memory, Paper, Step, TranslationModel
 from mtkit.nn.dropout import Dropout
 from mtkit.nn.recurrent import GRUCell, MaxoutReadout, initialize
+
+PAPER = Paper(
+    "Cho, van Merriënboer, Gulcehre, Bahdanau, Bougares, Schwenk and Bengio",
+    2014,
+    "Learning Phrase Representations using RNN Encoder-Decoder for Statistical Machine Translation",
+    "https://arxiv.org/abs/1406.1078",
+)
 
 
 class Config(BaseModel):
@@ -55,7 +62,7 @@ class State(NamedTuple):
 class Model(TranslationModel):
     """GRU encoder, one context vector, GRU decoder with deep output."""
 
-    has_attention: ClassVar[bool] = False
+    has_attention = False
 
     def __init__(self, config: Config, src_vocab_size: int, trg_vocab_size: int, pad_id: int) -> None:
         super().__init__()

@@ -15,16 +15,23 @@ beside the paper's own.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from mtkit.models._protocol import Memory, Step, TranslationModel
+from mtkit.models._protocol import Memory, Paper, Step, TranslationModel
 from mtkit.nn.additive import AdditiveAttention, attentive_scan
 from mtkit.nn.dropout import Dropout
 from mtkit.nn.recurrent import GRUCell, MaxoutReadout, initialize, matmul_dtype
+
+PAPER = Paper(
+    "Bahdanau, Cho and Bengio",
+    2015,
+    "Neural Machine Translation by Jointly Learning to Align and Translate",
+    "https://arxiv.org/abs/1409.0473",
+)
 
 
 class Config(BaseModel):
@@ -63,7 +70,7 @@ class State(NamedTuple):
 class Model(TranslationModel):
     """Bidirectional GRU encoder, additive attention, GRU decoder with deep output."""
 
-    has_attention: ClassVar[bool] = True
+    has_attention = True
 
     def __init__(self, config: Config, src_vocab_size: int, trg_vocab_size: int, pad_id: int) -> None:
         super().__init__()

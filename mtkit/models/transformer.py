@@ -13,18 +13,25 @@ warm-up.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mtkit.models._protocol import Memory, Step, TranslationModel
+from mtkit.models._protocol import Memory, Paper, Step, TranslationModel
 from mtkit.nn.attention import KeysValues, MultiHeadAttention
 from mtkit.nn.dropout import Dropout
 from mtkit.nn.embedding import SinusoidalPositions, TokenEmbedding
 from mtkit.nn.masks import causal_mask, key_pad_mask
+
+PAPER = Paper(
+    "Vaswani, Shazeer, Parmar, Uszkoreit, Jones, Gomez, Kaiser and Polosukhin",
+    2017,
+    "Attention Is All You Need",
+    "https://arxiv.org/abs/1706.03762",
+)
 
 
 class Config(BaseModel):
@@ -166,7 +173,7 @@ class State(NamedTuple):
 class Model(TranslationModel):
     """Encoder-decoder Transformer (Vaswani et al. 2017, Figure 1)."""
 
-    has_attention: ClassVar[bool] = True
+    has_attention = True
 
     def __init__(self, config: Config, src_vocab_size: int, trg_vocab_size: int, pad_id: int) -> None:
         """Raises: ValueError when three_way tying meets two vocabulary sizes."""

@@ -1,8 +1,9 @@
-"""Every backend that the folder listing finds, as a tiny model."""
+"""Every backend that the folder listing finds, and every named variant of one, as a tiny model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -13,18 +14,61 @@ from mtkit.text.tokenizer import PAD_ID
 VOCAB_SIZE = 11
 MakeModel = Callable[..., models.TranslationModel]
 
+# Named variants of backends: the fields that differ from the preset `tiny`.
+
+RNNENCDEC: dict[str, dict[str, Any]] = {}
+
+RNNSEARCH: dict[str, dict[str, Any]] = {}
+
+SEQ2SEQ: dict[str, dict[str, Any]] = {}
+
+LUONG: dict[str, dict[str, Any]] = {}
+
+CONVS2S: dict[str, dict[str, Any]] = {}
+
+TRANSFORMER: dict[str, dict[str, Any]] = {}
+
+VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "rnnencdec": RNNENCDEC,
+    "rnnsearch": RNNSEARCH,
+    "seq2seq": SEQ2SEQ,
+    "luong": LUONG,
+    "convs2s": CONVS2S,
+    "transformer": TRANSFORMER,
+}
+
+
+class Case(NamedTuple):
+    """A backend's preset `tiny`, and what a variant changes in it."""
+
+    backend: str
+    fields: dict[str, Any]
+
+
+CASES = {name: Case(name, {}) for name in models.available()} | {
+    f"{name}-{variant}": Case(name, fields)
+    for name in models.available()
+    for variant, fields in VARIANTS.get(name, {}).items()
+}
+
 
 @pytest.fixture(params=models.available())
 def backend(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+@pytest.fixture(params=CASES.values(), ids=CASES.keys())
+def case(request: pytest.FixtureRequest) -> Case:
+    return request.param
+
+
 @pytest.fixture
-def make_model(backend: str) -> MakeModel:
+def make_model(case: Case) -> MakeModel:
     def make(**fields: float) -> models.TranslationModel:
         """In eval mode; the weights are moved off their initial values, so that no zero hides a fault."""
         torch.manual_seed(1)
-        model = models.build({"type": backend, "preset": "tiny", **fields}, VOCAB_SIZE, VOCAB_SIZE, PAD_ID)
+        section = {"type": case.backend, "preset": "tiny", **case.fields, **fields}
+        model = models.build(section, VOCAB_SIZE, VOCAB_SIZE, PAD_ID)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.2 * torch.randn_like(parameter))
