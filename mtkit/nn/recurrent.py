@@ -1,17 +1,20 @@
-"""The gated recurrent unit of Cho et al. (2014), and what recurrent translators build around it.
+"""The gated recurrent unit of Cho et al. (2014), the LSTM, and what recurrent translators build around them.
 
-`GRUCell` holds the weights; it answers for one step (search) and for a whole sequence (training). Sequences are
+`GRUCell` and `LSTMCell` hold the weights; each answers for one step (search) and for a whole sequence (training). Sequences are
 time first inside this file, `[len, batch, d]`, so that a time step is one contiguous block.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+from mtkit.nn.dropout import Dropout
 
 sigmoid_backward = torch.ops.aten.sigmoid_backward
 tanh_backward = torch.ops.aten.tanh_backward
@@ -127,6 +130,166 @@ class _Scan(torch.autograd.Function):
         return d_inputs, d_state, d_weight, None, None
 
 
+class LSTMCell(nn.Module):
+    """Long short-term memory as in Zaremba et al. (2014), eq. 4: no peepholes, gates i, f, g, o in this order.
+
+    i, f, o = sigmoid(W x + U h), g = tanh(W x + U h), c' = f * c + i * g, h' = o * tanh(c').
+
+    `input` is [W_i; W_f; W_g; W_o] with the only bias, `recurrent` is [U_i; U_f; U_g; U_o].
+    """
+
+    def __init__(self, d_input: int, d_hidden: int) -> None:
+        super().__init__()
+        self.d_hidden = d_hidden
+        self.input = nn.Linear(d_input, 4 * d_hidden)
+        self.recurrent = nn.Linear(d_hidden, 4 * d_hidden, bias=False)
+
+    def zero_state(self, batch: int) -> Tensor:
+        """The hidden state, or the cell, before an encoder's first token: [batch, d_hidden]."""
+        return self.recurrent.weight.new_zeros(batch, self.d_hidden)
+
+    def forward(self, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """One step: `inputs` [batch, 4 d_hidden] is W x + b; the next hidden state and cell, [batch, d_hidden] each."""
+        i, f, g, o = (inputs + self.recurrent(hidden)).to(cell.dtype).chunk(4, dim=-1)
+        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(cell), cell
+
+    def scan(
+        self, inputs: Tensor, hidden: Tensor, cell: Tensor, pad_mask: Tensor | None = None, *, reverse: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Hidden states and cells of a sequence, [len, batch, d_hidden] each; entry t stands after entry t was read.
+
+        `inputs` [len, batch, 4 d_hidden] is W x + b. Both pass unchanged over padding, `pad_mask` [batch, len], True =
+        padding; so with `reverse` (last entry first) reading begins at the last real token.
+        """
+        dtype = matmul_dtype(inputs)
+        is_real = None if pad_mask is None else (~pad_mask).t()[:, :, None].to(cell.dtype)
+        return _LSTMScan.apply(inputs.to(dtype), hidden, cell, self.recurrent.weight.to(dtype), is_real, reverse)
+
+
+class _LSTMScan(torch.autograd.Function):
+    """`LSTMCell.forward` over time, with the gradient by hand, for the reasons of `_Scan`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, hidden: Tensor, cell: Tensor, weight: Tensor, is_real: Tensor | None, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        n_steps, batch, _ = inputs.shape
+        d_hidden = weight.shape[1]
+        gates = torch.empty_like(inputs)
+        hiddens = cell.new_empty(n_steps, batch, d_hidden)
+        cells = torch.empty_like(hiddens)
+        first = (hidden, cell)
+        transposed = weight.t()
+        with torch.autocast(inputs.device.type, enabled=False):
+            for t in _order(n_steps, reverse):
+                torch.addmm(inputs[t], hidden.to(inputs.dtype), transposed, out=gates[t])
+                i, f, g, o = gates[t].chunk(4, dim=-1)
+                g.tanh_()
+                for gate in (gates[t, :, : 2 * d_hidden], o):
+                    gate.sigmoid_()
+                new_cell = torch.mul(f, cell, out=cells[t]).addcmul_(i, g)
+                new_hidden = torch.mul(o, torch.tanh(new_cell), out=hiddens[t])
+                if is_real is not None:
+                    torch.lerp(cell, new_cell, is_real[t].expand_as(cell), out=cells[t])
+                    torch.lerp(hidden, new_hidden, is_real[t].expand_as(cell), out=hiddens[t])
+                hidden, cell = hiddens[t], cells[t]
+        ctx.save_for_backward(*first, weight, is_real, gates, hiddens, cells)
+        ctx.reverse = reverse
+        return hiddens, cells
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_hiddens: Tensor, d_cells: Tensor) -> tuple[Tensor | None, ...]:
+        first_hidden, first_cell, weight, is_real, gates, hiddens, cells = ctx.saved_tensors
+        n_steps, batch, d_hidden = cells.shape
+        d_inputs = torch.empty_like(gates)
+        hidden_before = _previous_states(first_hidden, hiddens, reverse=ctx.reverse)
+        cell_before = _previous_states(first_cell, cells, reverse=ctx.reverse)
+        with torch.autocast(cells.device.type, enabled=False):
+            d_hidden_next, d_cell_next = torch.zeros_like(first_hidden), torch.zeros_like(first_cell)
+            for t in reversed(_order(n_steps, ctx.reverse)):
+                d_hidden_all, d_cell_all = d_hidden_next + d_hiddens[t], d_cell_next + d_cells[t]
+                d_new_hidden, d_new_cell = d_hidden_all, d_cell_all
+                if is_real is not None:
+                    d_new_hidden, d_new_cell = d_hidden_all * is_real[t], d_cell_all * is_real[t]
+                d_cell_next = lstm_step_backward(
+                    d_new_hidden, d_new_cell, cell_before[t], cells[t], gates[t], d_inputs[t]
+                )
+                d_hidden_next = torch.mm(d_inputs[t], weight).to(d_hidden_next.dtype)
+                if is_real is not None:  # what passed over padding goes back the same way
+                    d_cell_next += d_cell_all - d_new_cell
+                    d_hidden_next += d_hidden_all - d_new_hidden
+            d_weight = weight_gradient(d_inputs, hidden_before.to(weight.dtype))
+        return d_inputs, d_hidden_next, d_cell_next, d_weight, None, None
+
+
+def lstm_step_backward(
+    d_hidden: Tensor, d_cell: Tensor, cell_before: Tensor, cell: Tensor, gates: Tensor, d_inputs: Tensor
+) -> Tensor:
+    """Gradient of one LSTM step from those of its hidden state and its cell, [batch, d_hidden] each.
+
+    `gates` [batch, 4 d_hidden] are i, f, g, o after their activations. Writes the gradient of the step's inputs to
+    `d_inputs`, like `gates`, and returns that of the cell before.
+    """
+    i, f, g, o = gates.to(cell.dtype).chunk(4, dim=-1)
+    d_i, d_f, d_g, d_o = d_inputs.chunk(4, dim=-1)
+    squashed = torch.tanh(cell)
+    d_o.copy_(sigmoid_backward(d_hidden * squashed, o))
+    d_cell = d_cell + tanh_backward(d_hidden * o, squashed)
+    d_i.copy_(sigmoid_backward(d_cell * g, i))
+    d_f.copy_(sigmoid_backward(d_cell * cell_before, f))
+    d_g.copy_(tanh_backward(d_cell * i, g))
+    return d_cell * f
+
+
+class LSTMStates(NamedTuple):
+    """What a stack of LSTM layers carries from one token to the next."""
+
+    hidden: Tensor  # [batch, layers, d_hidden]
+    cell: Tensor  # [batch, layers, d_hidden]
+
+
+class LSTMStack(nn.Module):
+    """LSTM layers upon each other, with dropout on what a layer reads from below and never on what it carries along
+    (Zaremba et al. 2014, §3.1). Dropout on the top layer's output is the caller's, who knows what reads it.
+    """
+
+    def __init__(self, d_input: int, d_hidden: int, n_layers: int, dropout: float) -> None:
+        super().__init__()
+        sizes = [d_input] + [d_hidden] * (n_layers - 1)
+        self.layers = cast("Sequence[LSTMCell]", nn.ModuleList([LSTMCell(size, d_hidden) for size in sizes]))
+        self.dropout = Dropout(dropout)
+
+    def zero_states(self, batch: int) -> LSTMStates:
+        """The states before an encoder's first token."""
+        zeros = self.layers[0].zero_state(batch)[:, None].expand(-1, len(self.layers), -1)
+        return LSTMStates(zeros, zeros)
+
+    def scan(
+        self, x: Tensor, states: LSTMStates, pad_mask: Tensor | None = None, *, reverse: bool = False
+    ) -> tuple[Tensor, LSTMStates]:
+        """Read a whole sequence, x [len, batch, d_input]: all states of the top layer, [len, batch, d_hidden], in the
+        order of x, and every layer's states after the last token read; see `LSTMCell.scan` for the rest.
+        """
+        last = 0 if reverse else -1
+        hidden_after, cell_after = [], []
+        for layer, hidden, cell in zip(self.layers, states.hidden.unbind(1), states.cell.unbind(1), strict=True):
+            x, cells = layer.scan(layer.input(self.dropout(x)), hidden, cell, pad_mask, reverse=reverse)
+            hidden_after.append(x[last])
+            cell_after.append(cells[last])
+        return x, LSTMStates(torch.stack(hidden_after, dim=1), torch.stack(cell_after, dim=1))
+
+    def forward(self, x: Tensor, states: LSTMStates) -> tuple[Tensor, LSTMStates]:
+        """Read one token, x [batch, d_input]: the top layer's state [batch, d_hidden], and all states."""
+        hidden_after, cell_after = [], []
+        for layer, hidden, cell in zip(self.layers, states.hidden.unbind(1), states.cell.unbind(1), strict=True):
+            x, cell = layer(layer.input(self.dropout(x)), hidden, cell)
+            hidden_after.append(x)
+            cell_after.append(cell)
+        return x, LSTMStates(torch.stack(hidden_after, dim=1), torch.stack(cell_after, dim=1))
+
+
 def _order(n_steps: int, reverse: bool) -> range:
     return range(n_steps - 1, -1, -1) if reverse else range(n_steps)
 
@@ -177,14 +340,22 @@ class MaxoutReadout(nn.Module):
         return torch.maximum(pairs[..., 0::2], pairs[..., 1::2])
 
 
-def initialize(model: nn.Module, scheme: Literal["paper", "xavier"]) -> None:
-    """Draw all weights of a recurrent translator.
+Scheme = Literal["paper", "xavier", "uniform"]
 
-    paper: N(0, 0.01^2) (Bahdanau et al. 2015, B.1). xavier: Glorot and Bengio (2010) for matrices, a GRU's gates apart,
-    and N(0, 1/d) for embeddings. Both: recurrent matrices orthogonal, biases and the row of padding 0.
+
+def initialize(model: nn.Module, scheme: Scheme, bound: float = 0.0) -> None:
+    """Draw all weights of a recurrent translator; the embedding's row of padding is 0 in every scheme.
+
+    - paper: N(0, 0.01^2) (Bahdanau et al. 2015, B.1), recurrent matrices orthogonal, biases 0.
+    - xavier: Glorot and Bengio (2010) for matrices, a cell's gates apart, N(0, 1/d) for embeddings, recurrent matrices
+      orthogonal, biases 0.
+    - uniform: all from U[-bound, bound], biases too (Sutskever et al. 2014, §3.4; Luong et al. 2015, §4.1).
     """
+    if scheme == "uniform":
+        for parameter in model.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
     for module in model.modules():
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear) and scheme != "uniform":
             if scheme == "paper":
                 nn.init.normal_(module.weight, std=0.01)
             else:
@@ -192,14 +363,19 @@ def initialize(model: nn.Module, scheme: Literal["paper", "xavier"]) -> None:
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
-            nn.init.normal_(module.weight, std=0.01 if scheme == "paper" else module.embedding_dim**-0.5)
-            with torch.no_grad():
-                module.weight[module.padding_idx].zero_()
+            if scheme != "uniform":
+                nn.init.normal_(module.weight, std=0.01 if scheme == "paper" else module.embedding_dim**-0.5)
+            if module.padding_idx is not None:
+                with torch.no_grad():
+                    module.weight[module.padding_idx].zero_()
+    if scheme == "uniform":
+        return
     for module in model.modules():
-        if isinstance(module, GRUCell):
-            for gate in module.recurrent.weight.chunk(3):
+        if isinstance(module, (GRUCell, LSTMCell)):
+            n_gates = module.recurrent.out_features // module.d_hidden
+            for gate in module.recurrent.weight.chunk(n_gates):
                 nn.init.orthogonal_(gate)
             if scheme == "xavier":
-                for linear in (module.input, module.context):
-                    for gate in () if linear is None else linear.weight.chunk(3):
+                for linear in (module.input, getattr(module, "context", None)):
+                    for gate in () if linear is None else linear.weight.chunk(n_gates):
                         nn.init.xavier_uniform_(gate)
