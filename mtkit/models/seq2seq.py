@@ -42,7 +42,9 @@ class Config(BaseModel):
     d_hidden: int = Field(default=512, ge=1, description="units of each layer, in the encoder and in the decoder")
     n_layers: int = Field(default=2, ge=1, description="layers of the encoder and of the decoder")
     reverse_source: bool = Field(default=True, description="read the source from its last word to its first")
-    dropout: float = Field(default=0.2, ge=0, lt=1, description="on what each layer reads, and on the top layer's state")
+    dropout: float = Field(
+        default=0.2, ge=0, lt=1, description="on what each layer reads, and on the top layer's state"
+    )
     init: Literal["uniform", "xavier"] = Field(
         default="xavier", description="initial weights; uniform: the paper's U[-0.08, 0.08]"
     )

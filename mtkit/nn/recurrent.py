@@ -1,7 +1,7 @@
 """The gated recurrent unit of Cho et al. (2014), the LSTM, and what recurrent translators build around them.
 
-`GRUCell` and `LSTMCell` hold the weights; each answers for one step (search) and for a whole sequence (training). Sequences are
-time first inside this file, `[len, batch, d]`, so that a time step is one contiguous block.
+`GRUCell` and `LSTMCell` hold the weights; each answers for one step (search) and for a whole sequence (training).
+Sequences are time first inside this file, `[len, batch, d]`, so that a time step is one contiguous block.
 """
 
 from __future__ import annotations
@@ -150,9 +150,7 @@ class LSTMCell(nn.Module):
 
     def forward(self, inputs: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """One step: `inputs` [batch, 4 d_hidden] is W x + b; the next hidden state and cell, [batch, d_hidden] each."""
-        i, f, g, o = (inputs + self.recurrent(hidden)).to(cell.dtype).chunk(4, dim=-1)
-        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-        return torch.sigmoid(o) * torch.tanh(cell), cell
+        return lstm_step(inputs + self.recurrent(hidden), cell)
 
     def scan(
         self, inputs: Tensor, hidden: Tensor, cell: Tensor, pad_mask: Tensor | None = None, *, reverse: bool = False
@@ -165,6 +163,32 @@ class LSTMCell(nn.Module):
         dtype = matmul_dtype(inputs)
         is_real = None if pad_mask is None else (~pad_mask).t()[:, :, None].to(cell.dtype)
         return _LSTMScan.apply(inputs.to(dtype), hidden, cell, self.recurrent.weight.to(dtype), is_real, reverse)
+
+
+def lstm_step(inputs: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """The gates' part of a step: `inputs` [batch, 4 d_hidden] is W x + U h + b; the next hidden state and cell."""
+    return _LSTMStep.apply(inputs, cell)
+
+
+class _LSTMStep(torch.autograd.Function):
+    """`lstm_step` as one node of the graph instead of eleven: a decoder that cannot scan runs it at every step."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        i, f, g, o = inputs.to(cell.dtype).chunk(4, dim=-1)
+        gates = torch.cat([torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)], dim=-1)
+        i, f, g, o = gates.chunk(4, dim=-1)
+        after = (f * cell).addcmul_(i, g)
+        ctx.save_for_backward(gates, cell, after)
+        ctx.dtype = inputs.dtype
+        return o * torch.tanh(after), after
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_hidden: Tensor, d_cell: Tensor) -> tuple[Tensor, Tensor]:
+        gates, before, after = ctx.saved_tensors
+        d_inputs = torch.empty_like(gates, dtype=ctx.dtype)
+        return d_inputs, lstm_step_backward(d_hidden, d_cell, before, after, gates, d_inputs)
 
 
 class _LSTMScan(torch.autograd.Function):

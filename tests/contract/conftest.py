@@ -20,11 +20,39 @@ RNNENCDEC: dict[str, dict[str, Any]] = {}
 
 RNNSEARCH: dict[str, dict[str, Any]] = {}
 
-SEQ2SEQ: dict[str, dict[str, Any]] = {}
+SEQ2SEQ: dict[str, dict[str, Any]] = {"forward": {"reverse_source": False}}
 
-LUONG: dict[str, dict[str, Any]] = {}
+LUONG: dict[str, dict[str, Any]] = {
+    "none": {"attention": "none", "input_feeding": False},
+    "dot-unfed": {"score": "dot", "input_feeding": False},
+    "general-unfed-forward": {"input_feeding": False, "reverse_source": False},
+    "concat": {"score": "concat"},
+    "concat-unfed": {"score": "concat", "input_feeding": False},
+    "location": {"score": "location"},
+    "location-short": {"score": "location", "max_source_length": 3, "input_feeding": False},
+    "local_m-dot": {"attention": "local_m", "score": "dot"},
+    "local_m-chapter-unfed": {"attention": "local_m", "gaussian": "chapter", "input_feeding": False},
+    "local_p": {"attention": "local_p"},
+    "local_p-chapter": {"attention": "local_p", "gaussian": "chapter", "score": "concat"},
+    "local_p-unfed": {"attention": "local_p", "input_feeding": False, "window": 1},
+    "local_m-narrow": {"attention": "local_m", "gaussian": "none", "window": 1},
+}
 
-CONVS2S: dict[str, dict[str, Any]] = {}
+CONVS2S: dict[str, dict[str, Any]] = {
+    "varying_widths": {"encoder_widths": (8, 12, 16), "decoder_widths": (16, 12), "d_embedding": 10},
+    "kernel_1": {"encoder_kernels": (3, 1), "decoder_kernels": (2, 1)},
+    "dilated": {"encoder_dilations": (1, 3), "decoder_dilations": (2, 1), "decoder_kernels": (2, 3)},
+    "shared_positions": {"max_positions": 2},
+    "no_positions": {"max_positions": 0},
+    "bytenet": {
+        "encoder_dilations": (1, 2),
+        "decoder_dilations": (1, 2),
+        "attention": "none",
+        "unfold": 1.2,
+        "max_positions": 0,
+    },
+    "stacked": {"attention": "none", "decoder_widths": (12, 16)},
+}
 
 TRANSFORMER: dict[str, dict[str, Any]] = {}
 
