@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mtkit import models
-from mtkit.errors import ModelError, TrainingError
+from mtkit.errors import ModelError, RequestError, TrainingError
 from mtkit.recipe import Recipe, load_recipe
 from mtkit.text.tokenizer import PAD_ID, Tokenizers
 
@@ -215,6 +215,27 @@ def average(run: Path, updates: Sequence[int]) -> dict[str, Tensor]:
             summed = total.get(name)
             total[name] = tensor.double() if summed is None else summed + tensor.double()
     return {name: (tensor / len(updates)).float() for name, tensor in total.items()}
+
+
+def save_average(run: Path, updates: Sequence[int], name: str | None = None) -> Path:
+    """Average checkpoints of a run into a new one, by default average-FIRST-LAST; its folder, which is a model.
+
+    Raises: RequestError for fewer than two updates or a name that cannot be one; ModelError for a checkpoint that is
+    not there or damaged; TrainingError when it cannot be saved.
+    """
+    if len(updates) < 2:
+        raise RequestError("an average needs the updates of at least two checkpoints")
+    name = name or f"average-{updates[0]}-{updates[-1]}"
+    if not re.fullmatch(r"average[\w-]*", name):
+        raise RequestError(f"the name of an average is average… in letters, digits, - and _; got '{name}'")
+    there = list_updates(run)
+    missing = [update for update in updates if update not in there]
+    if missing:
+        held = ", ".join(map(str, there)) or "none"
+        raise ModelError(f"{run}: holds no checkpoint of update {missing[0]}; there are {held}")
+    newest = read_state(checkpoints_folder(run) / f"update-{updates[-1]}")
+    state: dict[str, Any] = {key: newest[key] for key in ("update", "tokenizers", "bitext") if key in newest}
+    return save_checkpoint(run, name, average(run, updates), {}, {**state, "average_of": list(updates)})
 
 
 def tokenizer_fingerprints(tokenizers: Tokenizers) -> list[str]:

@@ -197,6 +197,13 @@ class SearchSection(Section):
         default=2.0, ge=0, description="longest translation = ratio x source tokens + extra"
     )
     max_length_extra: int = Field(default=20, ge=1, description="see max_length_ratio")
+    coverage_penalty: float = Field(
+        default=0.0, ge=0, description="beta; adds beta x log of the attention that source words lack (Wu et al. 2016)"
+    )
+    unknown: Literal["forbid", "keep", "replace"] = Field(
+        default="forbid",
+        description="<unk> in a translation; replace: by the source word that it looks at most (Luong et al. 2015)",
+    )
     max_source_tokens: int = Field(default=1000, ge=1, description="longer source lines are cut here, with a warning")
 
 

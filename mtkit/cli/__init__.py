@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from mtkit import __version__
-from mtkit.cli import bleu, data, evaluate, model, recipe, tokenize, train, translate
+from mtkit.cli import average, bleu, data, evaluate, model, recipe, score, tokenize, train, translate
 from mtkit.errors import MtkitError
 
 app = typer.Typer(
@@ -92,6 +92,8 @@ def _register(group: typer.Typer) -> typer.Typer:
 
 app.command("train")(speaking_errors(train.train))
 app.command("translate")(speaking_errors(translate.translate))
+app.command("score")(speaking_errors(score.score))
+app.command("average")(speaking_errors(average.average))
 app.command("bleu")(speaking_errors(bleu.bleu))
 app.command("evaluate")(speaking_errors(evaluate.evaluate))
 app.command("info")(speaking_errors(model.info))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
+from mtkit.cli.messages import report_invalid, warn
 from mtkit.errors import DataError
 from mtkit.text.lines import open_output, read_input, read_lines, write_line
 
@@ -83,7 +84,7 @@ def train(
             normalization=normalization,
             character_coverage=character_coverage,
             byte_fallback=byte_fallback,
-            on_skipped=lambda lines, limit: _warn(f"left out lines of more than {limit:,} bytes: {lines:,}"),
+            on_skipped=lambda lines, limit: warn(f"left out lines of more than {limit:,} bytes: {lines:,}"),
         )
         stream.write(tokenizer.model)
     smaller = "" if tokenizer.vocab_size == size else f" (the text gives no more; asked for {size:,})"
@@ -153,7 +154,7 @@ def _filter(
     """Pass blocks of lines through `convert`, which also gets the number of a block's first line."""
     with open_output(output) as stream:
         first = 1
-        for lines in read_input(file, strict=strict, on_invalid=_report_invalid, max_lines=BLOCK_LINES):
+        for lines in read_input(file, strict=strict, on_invalid=report_invalid, max_lines=BLOCK_LINES):
             _write(stream, convert(first, lines))
             first += len(lines)
 
@@ -182,14 +183,6 @@ def _with_progress(files: list[Path], strict: bool) -> Iterator[str]:
 
     with tqdm(desc="reading", unit=" lines", unit_scale=True, file=sys.stderr, disable=None) as bar:
         for path in files:
-            for line in read_lines(path, strict=strict, on_invalid=_report_invalid):
+            for line in read_lines(path, strict=strict, on_invalid=report_invalid):
                 bar.update()
                 yield line
-
-
-def _report_invalid(name: str, number: int) -> None:
-    _warn(f"{name}:{number}: invalid UTF-8, replaced by U+FFFD")
-
-
-def _warn(message: str) -> None:
-    typer.echo(f"mtkit: warning: {message}", err=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from mtkit.cli.messages import report_invalid, warn
 from mtkit.errors import DataError, RequestError
 from mtkit.text.lines import open_output, read_input, write_line
 
@@ -28,6 +29,15 @@ def translate(
         str | None, typer.Argument(help="Text to translate, also compressed; default and '-': standard input.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: standard output.")] = None,
+    ensemble: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--ensemble",
+            metavar="MODEL",
+            help="One more model, of any backend and the same target vocabulary; may be repeated. The first one's "
+            "recipe says how to search.",
+        ),
+    ] = None,
     beam: Annotated[
         int | None, typer.Option(min=1, help="Beam size; 1 is greedy search. Default: the recipe's.")
     ] = None,
@@ -42,6 +52,16 @@ def translate(
     max_length_ratio: Annotated[
         float | None,
         typer.Option(min=0, help="Longest translation = ratio x source tokens + the recipe's max_length_extra."),
+    ] = None,
+    coverage_penalty: Annotated[
+        float | None, typer.Option(min=0, help="Beta: source words left out cost this much. Default: the recipe's.")
+    ] = None,
+    replace_unk: Annotated[
+        bool, typer.Option("--replace-unk", help="Write an unknown word as the source word that it looks at most.")
+    ] = False,
+    dictionary: Annotated[
+        Path | None,
+        typer.Option(help="For --replace-unk: source word, tab, target word, a pair a line; other words are copied."),
     ] = None,
     n_best: Annotated[int, typer.Option(min=1, help="Translations of each line, best first.")] = 1,
     format: Annotated[OutputFormat, typer.Option(help="text, tsv (text, score) or jsonl.")] = "text",
@@ -79,55 +99,53 @@ def translate(
     import torch
     from tqdm import tqdm
 
-    from mtkit.checkpoint import load_model
+    from mtkit.search.ensemble import load_ensemble
     from mtkit.search.translator import Translator
+    from mtkit.search.unknown import load_dictionary
     from mtkit.train.precision import resolve_device
 
     if threads is not None:
         torch.set_num_threads(threads)
     where = resolve_device(device)
-    loaded = load_model(model, device=where)
-    search = loaded.recipe.search
-    if alignments and not loaded.model.has_attention:
+    loaded, joined = load_ensemble([model, *(ensemble or ())], device=where)
+    if alignments and not joined.model.has_attention:
         raise RequestError(f"--alignments: {model} has no attention to align with ({loaded.recipe.model['type']})")
+    replaces = replace_unk or dictionary is not None
+    if replaces and not joined.model.has_attention:
+        raise RequestError(f"--replace-unk: {model} has no attention to follow ({loaded.recipe.model['type']})")
+    given = {
+        "length_penalty": length_penalty,
+        "length_normalization": length_normalization,
+        "max_length_ratio": max_length_ratio,
+        "coverage_penalty": coverage_penalty,
+        "unknown": "replace" if replaces else None,
+    }
     name = "<stdin>" if file in (None, "-") else str(file)
-    translator = Translator(
-        loaded.model,
+    translator = Translator.of(
+        joined.model,
         loaded.tokenizers,
-        beam_size=1 if greedy else beam or search.beam_size,
-        length_penalty=search.length_penalty if length_penalty is None else length_penalty,
-        length_normalization=length_normalization or search.length_normalization,
-        max_length_ratio=search.max_length_ratio if max_length_ratio is None else max_length_ratio,
-        max_length_extra=search.max_length_extra,
-        max_source_tokens=search.max_source_tokens,
+        loaded.recipe.search.model_copy(update={key: value for key, value in given.items() if value is not None}),
+        beam_size=1 if greedy else beam,
         n_best=n_best,
+        dictionary=None if dictionary is None else load_dictionary(dictionary),
+        src_tokenizers=joined.src_tokenizers,
         batch_tokens=batch_tokens,
         need_attention=alignments,
         device=where,
         precision=precision,
-        warn=lambda message: _warn(f"{name}: {message}"),
+        warn=lambda message: warn(f"{name}: {message}"),
     )
     # A bar beside results that scroll by on the same terminal would only disturb them.
     hidden = not sys.stderr.isatty() or (output is None and sys.stdout.isatty())
     with open_output(output) as stream, tqdm(unit=" lines", disable=hidden) as bar:
         for translations in translator.translate_blocks(
-            read_input(file, strict=strict, on_invalid=_report_invalid, max_lines=BLOCK_LINES)
+            read_input(file, strict=strict, on_invalid=report_invalid, max_lines=BLOCK_LINES)
         ):
             for translation in translations:
                 for line in _lines(translation, format, n_best):
                     write_line(stream, line)
             stream.flush()
             bar.update(len(translations))
-
-
-def _report_invalid(name: str, number: int) -> None:
-    _warn(f"{name}:{number}: invalid UTF-8, replaced by U+FFFD")
-
-
-def _warn(message: str) -> None:
-    from tqdm import tqdm
-
-    tqdm.write(f"mtkit: warning: {message}", file=sys.stderr)
 
 
 def _lines(translation: Translation, format: OutputFormat, n_best: int) -> Iterator[str]:
@@ -137,10 +155,10 @@ def _lines(translation: Translation, format: OutputFormat, n_best: int) -> Itera
         return
     for each in translation.hypotheses:
         if format == "tsv":
-            columns = [each.text.replace("\t", " "), f"{_rounded(each.score):.4f}"]
-            yield "\t".join(columns if each.alignment is None else [*columns, _pharaoh(each.alignment)])
+            columns = [each.text.replace("\t", " "), f"{rounded(each.score):.4f}"]
+            yield "\t".join(columns if each.alignment is None else [*columns, pharaoh(each.alignment)])
         else:
-            yield each.text if each.alignment is None else f"{each.text} ||| {_pharaoh(each.alignment)}"
+            yield each.text if each.alignment is None else f"{each.text} ||| {pharaoh(each.alignment)}"
     yield from [""] * (n_best - len(translation.hypotheses))
 
 
@@ -152,14 +170,14 @@ def _json_line(translation: Translation) -> str:
 
 
 def _json_fields(each: Rendering) -> dict[str, Any]:
-    fields = {"translation": each.text, "score": _rounded(each.score), "log_prob": _rounded(each.log_prob)}
-    return fields if each.alignment is None else {**fields, "alignment": _pharaoh(each.alignment)}
+    fields = {"translation": each.text, "score": rounded(each.score), "log_prob": rounded(each.log_prob)}
+    return fields if each.alignment is None else {**fields, "alignment": pharaoh(each.alignment)}
 
 
-def _rounded(number: float) -> float:
+def rounded(number: float) -> float:
     """Four digits: what lies behind them hangs on the batch. The sum turns -0.0 into 0.0."""
     return round(number, 4) + 0.0
 
 
-def _pharaoh(alignment: Sequence[tuple[int, int]]) -> str:
+def pharaoh(alignment: Sequence[tuple[int, int]]) -> str:
     return " ".join(f"{src}-{trg}" for src, trg in alignment)

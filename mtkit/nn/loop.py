@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 
 class LoopLinear:
-    """x -> x W^T, [..., d_in] -> [..., d_out], for one pass of a loop; `weight` [d_out, d_in] has the products' type."""
+    """x -> x W^T, [..., d_in] -> [..., d_out], for one pass of a loop; `weight` [d_out, d_in] in its type."""
 
     def __init__(self, weight: Tensor) -> None:
         self.read: list[Tensor] = []

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from mtkit.errors import RequestError
-from mtkit.models import TranslationModel, select_rows
+from mtkit.models import Memory, TranslationModel, select_rows
 from mtkit.search.greedy import greedy_search
 from mtkit.search.hypothesis import Hypothesis, best_tokens, finished
-from mtkit.search.penalties import LengthPenalty
+from mtkit.search.penalties import LengthPenalty, counted_for_coverage, coverage_penalty
 from mtkit.text.tokenizer import BOS_ID, EOS_ID
 
 
@@ -49,12 +49,12 @@ class Candidates(NamedTuple):
 @torch.inference_mode()
 def beam_search(
     model: TranslationModel,
-    src: Tensor,
-    src_pad_mask: Tensor,
+    memory: Memory,
     max_lengths: Tensor,
     *,
     beam_size: int,
     length_penalty: LengthPenalty | None = None,
+    coverage_beta: float = 0.0,
     n_best: int = 1,
     need_attention: bool = False,
     allow_unknown: bool = False,
@@ -64,9 +64,9 @@ def beam_search(
     Each step draws the best 2 x beam_size continuations of a sentence. Those that end with EOS are finished; the best
     beam_size of the others live on, so that EOS never narrows the beam. A sentence ends when nothing alive can still
     beat the worst of its `n_best` finished hypotheses: log-probabilities only fall, so the score of a live hypothesis
-    is bounded by its log-probability over the penalty of the longest length. Stopping early thus never changes the
-    result. The beam narrows by the same bound, which is exact too: what can no longer win is behind in
-    log-probability, and could only crowd out candidates that are further behind.
+    is bounded by its log-probability over the penalty of the longest length, and coverage only takes away. Stopping
+    early thus never changes the result. The beam narrows by the same bound, which is exact too: what can no longer win
+    is behind in log-probability, and could only crowd out candidates that are further behind.
 
     A hypothesis of the longest length must end: its EOS counts with the probability that the model gives it.
     beam_size 1 is greedy search, which commits to the first EOS; fewer than n_best hypotheses come back when the beam
@@ -74,10 +74,10 @@ def beam_search(
 
     Args:
         model: in eval mode.
-        src: [batch, src_len], each row ending with EOS before its padding.
-        src_pad_mask: [batch, src_len], True = padding.
+        memory: the sources, as `model.encode` reads them.
         max_lengths: [batch], the most tokens of each translation, EOS not counted.
         length_penalty: by default the mean log-probability of a token.
+        coverage_beta: weight of `coverage_penalty`, which is added to the score; above 0 it needs attention.
         need_attention: keep the attention of each step.
         allow_unknown: let UNK be chosen.
 
@@ -89,39 +89,45 @@ def beam_search(
     if beam_size == 1:
         best = greedy_search(
             model,
-            src,
-            src_pad_mask,
+            memory,
             max_lengths,
             length_penalty=length_penalty,
+            coverage_beta=coverage_beta,
             need_attention=need_attention,
             allow_unknown=allow_unknown,
         )
         return [[hypothesis] for hypothesis in best]
-    n_sentences = src.shape[0]
+    src_pad_mask = memory.src_pad_mask
+    n_sentences, device = len(src_pad_mask), src_pad_mask.device
     if n_sentences == 0:
         return []
 
-    memory = model.encode(src, src_pad_mask)
     state = model.start(memory)
-    sentences = torch.arange(n_sentences, device=src.device)  # live row -> sentence
-    limits = max_lengths.to(src.device)
+    sentences = torch.arange(n_sentences, device=device)  # live row -> sentence
+    limits = max_lengths.to(device)
     longest_penalty = length_penalty((limits + 1).double())[:, None]
-    tokens = src.new_full((n_sentences, 1), BOS_ID)
+    tokens = torch.full((n_sentences, 1), BOS_ID, device=device)
     parents = torch.zeros_like(tokens)
     # Sums in double precision: their rounding could otherwise order near-ties by the way the batch is laid out.
-    log_prob = torch.zeros(n_sentences, 1, dtype=torch.float64, device=src.device)
-    kept = _nothing_kept(n_sentences, n_best, src.device)
+    log_prob = torch.zeros(n_sentences, 1, dtype=torch.float64, device=device)
+    coverage = torch.zeros(n_sentences, 1, src_pad_mask.shape[1], dtype=torch.float64, device=device)
+    kept = _nothing_kept(n_sentences, n_best, device)
     history: list[Generation] = []
 
     for length in itertools.count():
         n_live, width = tokens.shape
-        step = model.step(tokens.flatten(), state, memory, need_attention=need_attention)
+        step = model.step(tokens.flatten(), state, memory, need_attention=need_attention or coverage_beta > 0)
         attention = None if step.attention is None else step.attention.view(n_live, width, -1)
-        history.append(Generation(sentences, tokens, parents, attention))
+        history.append(Generation(sentences, tokens, parents, attention if need_attention else None))
 
         candidates = _expand(step.logits, log_prob, limits <= length, beam_size, allow_unknown)
         is_eos = candidates.token == EOS_ID
-        score = (candidates.log_prob / length_penalty(length + 1)).masked_fill(~is_eos, -math.inf)
+        score = candidates.log_prob / length_penalty(length + 1)
+        if coverage_beta and attention is not None:
+            coverage = coverage + attention
+            is_counted = counted_for_coverage(memory.src_pad_mask)[:, None]
+            score = score + coverage_penalty(coverage, is_counted, coverage_beta).gather(1, candidates.parent)
+        score = score.masked_fill(~is_eos, -math.inf)
         kept_here = _keep_best(select_rows(kept, sentences), score, candidates, length)
         kept = Kept(*(old.index_copy(0, sentences, new) for old, new in zip(kept, kept_here, strict=True)))
 
@@ -135,16 +141,18 @@ def beam_search(
         order, log_prob = order[:, : max(widths)], log_prob[:, : max(widths)]
         tokens, parents = candidates.token.gather(1, order), candidates.parent.gather(1, order)
         state = step.state
-        rows = torch.arange(n_live, device=src.device)
+        rows = torch.arange(n_live, device=device)
         if not all(widths):
-            rows = torch.tensor([row for row, wide in enumerate(widths) if wide], device=src.device)
+            rows = torch.tensor([row for row, wide in enumerate(widths) if wide], device=device)
             live = (memory, sentences, limits, longest_penalty, tokens, parents, log_prob)
             memory, sentences, limits, longest_penalty, tokens, parents, log_prob = select_rows(live, rows)
         moved = (rows[:, None] * width + parents).flatten()
-        if not torch.equal(moved, torch.arange(n_live * width, device=src.device)):
+        if not torch.equal(moved, torch.arange(n_live * width, device=device)):
             state = select_rows(state, moved)
+        if coverage_beta:
+            coverage = coverage.flatten(0, 1)[moved].view(*tokens.shape, -1)
 
-    return _read_back(kept, history, (~src_pad_mask).sum(1).tolist(), length_penalty)
+    return _read_back(kept, history, (~src_pad_mask).sum(1).tolist())
 
 
 def _nothing_kept(n_sentences: int, n_best: int, device: torch.device) -> Kept:
@@ -187,15 +195,13 @@ def _keep_best(kept: Kept, score: Tensor, candidates: Candidates, length: int) -
     return Kept(*(column.gather(1, order) for column in merged))
 
 
-def _read_back(
-    kept: Kept, history: list[Generation], src_lengths: list[int], length_penalty: LengthPenalty
-) -> list[list[Hypothesis]]:
+def _read_back(kept: Kept, history: list[Generation], src_lengths: list[int]) -> list[list[Hypothesis]]:
     """Follow each kept hypothesis from its last token to its first."""
     row_of = [{sentence: row for row, sentence in enumerate(level.sentences.tolist())} for level in history]
     tokens = [level.tokens.tolist() for level in history]
     parents = [level.parents.tolist() for level in history]
 
-    def hypothesis(sentence: int, log_prob: float, length: int, slot: int) -> Hypothesis:
+    def hypothesis(sentence: int, score: float, log_prob: float, length: int, slot: int) -> Hypothesis:
         words: list[int] = []
         attention: list[Tensor] = []
         for depth in range(length, -1, -1):
@@ -207,10 +213,10 @@ def _read_back(
                 words.append(tokens[depth][row][slot])
                 slot = parents[depth][row][slot]
         stacked = torch.stack(attention[::-1]).cpu() if attention else None
-        return finished(words[::-1], log_prob, length_penalty, stacked)
+        return finished(words[::-1], log_prob, score, stacked)
 
     n_best = []
     for sentence, columns in enumerate(zip(*(column.tolist() for column in kept), strict=True)):
-        found = [place[1:] for place in zip(*columns, strict=True) if place[0] != -math.inf]
-        n_best.append([hypothesis(sentence, *place) for place in found or [(-math.inf, 0, 0)]])
+        found = [place for place in zip(*columns, strict=True) if place[0] != -math.inf]
+        n_best.append([hypothesis(sentence, *place) for place in found or [(-math.inf, -math.inf, 0, 0)]])
     return n_best

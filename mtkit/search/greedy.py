@@ -8,20 +8,20 @@ import math
 import torch
 from torch import Tensor
 
-from mtkit.models import TranslationModel, select_rows
+from mtkit.models import Memory, TranslationModel, select_rows
 from mtkit.search.hypothesis import Hypothesis, best_tokens, finished
-from mtkit.search.penalties import LengthPenalty
+from mtkit.search.penalties import LengthPenalty, coverage_penalty
 from mtkit.text.tokenizer import BOS_ID, EOS_ID
 
 
 @torch.inference_mode()
 def greedy_search(
     model: TranslationModel,
-    src: Tensor,
-    src_pad_mask: Tensor,
+    memory: Memory,
     max_lengths: Tensor,
     *,
     length_penalty: LengthPenalty | None = None,
+    coverage_beta: float = 0.0,
     need_attention: bool = False,
     allow_unknown: bool = False,
 ) -> list[Hypothesis]:
@@ -32,16 +32,16 @@ def greedy_search(
 
     Args:
         model: in eval mode.
-        src: [batch, src_len], each row ending with EOS before its padding.
-        src_pad_mask: [batch, src_len], True = padding.
+        memory: the sources, as `model.encode` reads them.
         max_lengths: [batch], the most tokens of each translation, EOS not counted.
-        length_penalty: only for the score of the result; by default the mean log-probability of a token.
+        length_penalty, coverage_beta: only for the score of the result, see `beam_search`.
         need_attention: keep the attention of each step.
         allow_unknown: let UNK be chosen.
 
     Raises: MtkitError when the model's output is not finite.
     """
-    n_sentences = src.shape[0]
+    src_pad_mask = memory.src_pad_mask
+    n_sentences = len(src_pad_mask)
     if n_sentences == 0:
         return []
     length_penalty = length_penalty or LengthPenalty()
@@ -52,19 +52,18 @@ def greedy_search(
     sums = [0.0] * n_sentences
     attention: list[list[Tensor]] = [[] for _ in range(n_sentences)]
 
-    memory = model.encode(src, src_pad_mask)
     state = model.start(memory)
-    prev = src.new_full((n_sentences,), BOS_ID)
+    prev = torch.full((n_sentences,), BOS_ID, device=src_pad_mask.device)
     live = list(range(n_sentences))  # row -> sentence
     for length in itertools.count():
-        step = model.step(prev, state, memory, need_attention=need_attention)
+        step = model.step(prev, state, memory, need_attention=need_attention or coverage_beta > 0)
         log_probs = step.logits.float().log_softmax(1)
         choices, choice_tokens = best_tokens(log_probs, 1, allow_unknown=allow_unknown)
         best, position = choices.max(1)
         prev = choice_tokens.gather(1, position[:, None]).squeeze(1)
         at_limit = [row for row, sentence in enumerate(live) if limits[sentence] <= length]
         if at_limit:
-            rows = torch.tensor(at_limit, device=src.device)
+            rows = torch.tensor(at_limit, device=src_pad_mask.device)
             prev = prev.index_fill(0, rows, EOS_ID)
             best = best.index_copy(0, rows, log_probs[rows, EOS_ID])
 
@@ -80,11 +79,15 @@ def greedy_search(
             break
         state = step.state
         if len(staying) < len(live):
-            rows = torch.tensor(staying, device=src.device)
+            rows = torch.tensor(staying, device=src_pad_mask.device)
             prev, state, memory = select_rows((prev, state, memory), rows)
             live = [live[row] for row in staying]
 
-    return [
-        finished(tokens[i], sums[i], length_penalty, torch.stack(attention[i]).cpu() if attention[i] else None)
-        for i in range(n_sentences)
-    ]
+    def hypothesis(i: int) -> Hypothesis:
+        stacked = torch.stack(attention[i]).cpu() if attention[i] else None
+        score = sums[i] / length_penalty(len(tokens[i]) + 1)
+        if coverage_beta and stacked is not None:
+            score += coverage_penalty(stacked[:, :-1].sum(0), torch.ones(()).bool(), coverage_beta).item()
+        return finished(tokens[i], sums[i], score, stacked if need_attention else None)
+
+    return [hypothesis(i) for i in range(n_sentences)]

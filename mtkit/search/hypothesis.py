@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from mtkit.errors import MtkitError
-from mtkit.search.penalties import LengthPenalty
 from mtkit.text.tokenizer import BOS_ID, PAD_ID, UNK_ID
 
 
@@ -18,7 +17,7 @@ class Hypothesis(NamedTuple):
 
     tokens: list[int]  # without EOS
     log_prob: float  # nats, EOS included; never above 0
-    score: float  # log_prob / length penalty: what hypotheses are ranked by
+    score: float  # log_prob / length penalty, plus the coverage penalty: what hypotheses are ranked by
     attention: Tensor | None = None  # [trg_len + 1, src_len], EOS row and EOS column last; no padding columns
 
 
@@ -43,10 +42,8 @@ def best_tokens(log_probs: Tensor, count: int, *, allow_unknown: bool) -> tuple[
     return best.masked_fill(is_forbidden, -math.inf), tokens
 
 
-def finished(
-    tokens: list[int], log_prob: float, length_penalty: LengthPenalty, attention: Tensor | None = None
-) -> Hypothesis:
-    """The hypothesis with its score.
+def finished(tokens: list[int], log_prob: float, score: float, attention: Tensor | None = None) -> Hypothesis:
+    """The hypothesis, checked.
 
     Raises: MtkitError when the model gave no finite number, as broken weights do.
     """
@@ -55,4 +52,4 @@ def finished(
             f"the model gives a log-probability of {log_prob}: its weights are damaged, or training diverged; "
             "use an earlier checkpoint"
         )
-    return Hypothesis(tokens, log_prob, log_prob / length_penalty(len(tokens) + 1), attention)
+    return Hypothesis(tokens, log_prob, score, attention)

@@ -1,10 +1,15 @@
-"""Length penalties: what a log-probability is divided by, so that short translations do not win for being short."""
+"""What turns a log-probability into the score that hypotheses are ranked by.
+
+A length penalty, so that short translations do not win for being short; a coverage penalty, so that those do not that
+leave source words out.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+import torch
 from torch import Tensor
 
 from mtkit.errors import RequestError
@@ -43,3 +48,24 @@ class LengthPenalty:
         if self.normalization == "gnmt":
             return ((5 + length) / 6) ** self.alpha
         return length**self.alpha
+
+
+# Wu et al. take the logarithm of a sum of attention that is never 0; ours can be, in fp32 and under local attention.
+_LEAST_COVERAGE = 1e-6
+
+
+def coverage_penalty(coverage: Tensor, is_counted: Tensor, beta: float) -> Tensor:
+    """beta x sum over source tokens of log(min(attention received, 1)): 0 for full coverage, else below (Wu et al.
+    2016, eq. 14); a token that received nothing counts as 10^-6.
+
+    Args:
+        coverage: [..., src_len], the attention that each source token has received, over all target tokens and EOS.
+        is_counted: broadcasts to the same, False for padding and for the source's own EOS, which is no word to cover.
+    """
+    logs = coverage.double().clamp(_LEAST_COVERAGE, 1.0).log()
+    return beta * torch.where(is_counted, logs, 0.0).sum(-1)
+
+
+def counted_for_coverage(src_pad_mask: Tensor) -> Tensor:
+    """[batch, src_len], True = a token of the source's text: neither padding nor EOS, its last real token."""
+    return torch.nn.functional.pad(~src_pad_mask, (0, 1))[:, 1:]

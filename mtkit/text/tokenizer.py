@@ -7,6 +7,9 @@ What a round trip changes: the normalisation rule is applied; runs of blanks bec
 blanks go; a typed U+2581, SentencePiece's own sign for a blank, comes back as a blank. The default rule
 (nmt_nfkc) keeps U+200D, as Sinhala and joined emoji need it, but makes U+200C, as in Persian, a blank; the
 rule `identity` keeps both.
+
+The kind `word` cuts punctuation from words first and joins them again, see `mtkit.text.words`; the most frequent words
+are the vocabulary, all others are UNK.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -23,6 +27,7 @@ import sentencepiece
 
 from mtkit.errors import DataError, ModelError
 from mtkit.text.lines import open_output
+from mtkit.text.words import MARK, join_words, split_words
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
@@ -91,27 +96,38 @@ class Tokenizer:
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """The ids of each line, without BOS and EOS; the same line always gives the same ids."""
-        return self._processor.encode(_without_breaks(lines), out_type=int, num_threads=-1)
+        return self._processor.encode(self._prepared(lines), out_type=int, num_threads=-1)
 
-    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+    def decode(self, ids: Sequence[Sequence[int]], unknown: Sequence[Sequence[str]] | None = None) -> list[str]:
         """The text of each id sequence: one line each, without doubled blanks, LF, CR and U+2581.
 
         PAD, BOS and EOS are skipped. UNK becomes the mark `<unk>`, a word of its own if tokens are words,
-        otherwise at its place inside the word.
+        otherwise at its place inside the word. With `unknown`, the k-th UNK of a sequence becomes its k-th string.
         """
-        unknown = _BLANK + SPECIALS[UNK_ID] if self.kind == "word" else SPECIALS[UNK_ID]
-        silent = (PAD_ID, BOS_ID, EOS_ID)
         return self.join(
-            [[unknown if i == UNK_ID else self._pieces[i] for i in sequence if i not in silent] for sequence in ids]
+            [
+                self._with_unknown(sequence, iter(unknown[number]) if unknown is not None else repeat(SPECIALS[UNK_ID]))
+                for number, sequence in enumerate(ids)
+            ]
         )
+
+    def _with_unknown(self, sequence: Sequence[int], words: Iterator[str]) -> list[str]:
+        """Pieces of ids, with a word for each UNK."""
+        before = _BLANK if self.kind == "word" else ""
+        return [
+            before + next(words) if i == UNK_ID else self._pieces[i]
+            for i in sequence
+            if i not in (PAD_ID, BOS_ID, EOS_ID)
+        ]
 
     def split(self, lines: Sequence[str]) -> list[list[str]]:
         """The pieces of each line, as many as `encode` gives ids; what is unknown keeps its own letters."""
-        return self._processor.encode(_without_breaks(lines), out_type=str, num_threads=-1)
+        return self._processor.encode(self._prepared(lines), out_type=str, num_threads=-1)
 
     def join(self, pieces: Sequence[Sequence[str]]) -> list[str]:
         """The text of each sequence of pieces: the inverse of `split` up to normalisation."""
-        return [_SPACES.sub(" ", self._joined(line)).strip(" ") for line in pieces]
+        texts = [_SPACES.sub(" ", self._joined(line)).strip(" ") for line in pieces]
+        return [join_words(text) for text in texts] if self.kind == "word" else texts
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The piece of each id, specials included."""
@@ -120,6 +136,20 @@ class Tokenizer:
     def ids(self, pieces: Sequence[str]) -> list[int]:
         """The id of each piece; UNK for what is no piece of this vocabulary."""
         return [self._processor.piece_to_id(piece) for piece in pieces]
+
+    def word_at(self, pieces: Sequence[str], position: int) -> str:
+        """The word that the piece at `position` belongs to, as `split` has cut it: its letters alone."""
+        first = position
+        while first > 0 and not pieces[first].startswith(_BLANK):
+            first -= 1
+        end = position + 1
+        while end < len(pieces) and not pieces[end].startswith(_BLANK):
+            end += 1
+        return self._joined(pieces[first:end]).replace(_BLANK, "").replace(MARK, "")
+
+    def _prepared(self, lines: Sequence[str]) -> list[str]:
+        """What SentencePiece reads: no CR and LF, which are white space inside a line under any rule."""
+        return [_prepare(line, self.kind) for line in lines]
 
     def _joined(self, line: Sequence[str]) -> str:
         """Pieces put together; byte pieces in a row are UTF-8, and U+FFFD where they are not."""
@@ -178,7 +208,7 @@ def learn(
     if vocab_size <= n_fixed:
         bytes_too = " and the bytes" if byte_fallback else ""
         raise DataError(f"a vocabulary of {vocab_size} is too small: the special symbols{bytes_too} take {n_fixed}")
-    sample, n_too_long = _sample(lines)
+    sample, n_too_long = _sample(lines, kind)
     if n_too_long and on_skipped is not None:
         on_skipped(n_too_long, MAX_LEARN_BYTES)
     if not sample:
@@ -211,12 +241,12 @@ def learn(
     return Tokenizer(model.getvalue())
 
 
-def _without_breaks(lines: Sequence[str]) -> list[str]:
-    """The lines with a blank for each CR and LF, which are white space inside a line under any rule."""
-    return [_BREAKS.sub(" ", line) for line in lines]
+def _prepare(line: str, kind: str) -> str:
+    without_breaks = _BREAKS.sub(" ", line)
+    return split_words(without_breaks) if kind == "word" else without_breaks
 
 
-def _sample(lines: Iterable[str]) -> tuple[list[str], int]:
+def _sample(lines: Iterable[str], kind: str) -> tuple[list[str], int]:
     """At most `MAX_LEARN_LINES` lines, each with the same chance, and the number of lines too long to use.
 
     Reservoir sampling: every n-th line would be all of one language where the sides of a bitext alternate.
@@ -233,7 +263,7 @@ def _sample(lines: Iterable[str]) -> tuple[list[str], int]:
         n_lines += 1
         place = len(sample) if len(sample) < MAX_LEARN_LINES else random.randrange(n_lines)
         if place < MAX_LEARN_LINES:
-            sample[place : place + 1] = [_BREAKS.sub(" ", line).replace(_RESERVED, " ")]
+            sample[place : place + 1] = [_prepare(line.replace(_RESERVED, " "), kind)]
     return sample, n_too_long
 
 

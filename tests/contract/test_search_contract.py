@@ -37,7 +37,9 @@ def same(found: Hypothesis, expected: Hypothesis) -> bool:
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_log_probability_is_that_of_teacher_forcing(model: TranslationModel, beam_size: int) -> None:
-    found = beam_search(model, *sources(ROWS), torch.tensor(MAX_LENGTHS), beam_size=beam_size, n_best=beam_size)
+    found = beam_search(
+        model, model.encode(*sources(ROWS)), torch.tensor(MAX_LENGTHS), beam_size=beam_size, n_best=beam_size
+    )
     for row, limit, hypotheses in zip(ROWS, MAX_LENGTHS, found, strict=True):
         assert hypotheses
         for hypothesis in hypotheses:
@@ -46,16 +48,16 @@ def test_a_log_probability_is_that_of_teacher_forcing(model: TranslationModel, b
 
 
 def test_beam_1_equals_greedy(model: TranslationModel) -> None:
-    arguments = (model, *sources(ROWS), torch.tensor(MAX_LENGTHS))
+    arguments = (model, model.encode(*sources(ROWS)), torch.tensor(MAX_LENGTHS))
     beams = beam_search(*arguments, beam_size=1)
     assert all(same(beam[0], greedy) for beam, greedy in zip(beams, greedy_search(*arguments), strict=True))
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_result_does_not_depend_on_the_batch(model: TranslationModel, beam_size: int) -> None:
-    together = beam_search(model, *sources(ROWS), torch.tensor(MAX_LENGTHS), beam_size=beam_size)
+    together = beam_search(model, model.encode(*sources(ROWS)), torch.tensor(MAX_LENGTHS), beam_size=beam_size)
     for row, limit, expected in zip(ROWS, MAX_LENGTHS, together, strict=True):
-        alone = beam_search(model, *sources([row]), torch.tensor([limit]), beam_size=beam_size)
+        alone = beam_search(model, model.encode(*sources([row])), torch.tensor([limit]), beam_size=beam_size)
         assert same(alone[0][0], expected[0])
 
 
@@ -68,7 +70,7 @@ def test_a_full_width_beam_equals_exhaustive_search(model: TranslationModel, alp
     best = sorted(zip(scores, translations, strict=True), reverse=True)[:5]
     found = beam_search(
         model,
-        *sources([row]),
+        model.encode(*sources([row])),
         torch.tensor([longest]),
         beam_size=len(translations),
         length_penalty=LengthPenalty(alpha),
@@ -80,7 +82,7 @@ def test_a_full_width_beam_equals_exhaustive_search(model: TranslationModel, alp
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_attention_comes_with_each_hypothesis(model: TranslationModel, beam_size: int) -> None:
-    arguments = (model, *sources(ROWS), torch.tensor(MAX_LENGTHS))
+    arguments = (model, model.encode(*sources(ROWS)), torch.tensor(MAX_LENGTHS))
     asked = beam_search(*arguments, beam_size=beam_size, need_attention=True)
     silent = beam_search(*arguments, beam_size=beam_size)
     for row, hypotheses, others in zip(ROWS, asked, silent, strict=True):

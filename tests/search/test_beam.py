@@ -15,7 +15,7 @@ PAD, UNK, BOS, EOS, A, B, C = range(7)
 
 def search(model, sources=((A,),), limits=(10,), **options):
     src, src_pad_mask = make_source(sources)
-    return beam_search(model, src, src_pad_mask, torch.tensor(limits), **options)
+    return beam_search(model, model.encode(src, src_pad_mask), torch.tensor(limits), **options)
 
 
 def early_end(source, prefix):
@@ -128,8 +128,8 @@ def test_beam_1_is_greedy_search(table_model, random_probabilities):
     model = table_model(random_probabilities(1, 8), 8)
     src, src_pad_mask = make_source([(A,), (B, C), (C, C, A)])
     limits = torch.tensor([6, 4, 5])
-    greedy = greedy_search(model, src, src_pad_mask, limits, length_penalty=LengthPenalty(0.5))
-    beam = beam_search(model, src, src_pad_mask, limits, beam_size=1, length_penalty=LengthPenalty(0.5))
+    greedy = greedy_search(model, model.encode(src, src_pad_mask), limits, length_penalty=LengthPenalty(0.5))
+    beam = beam_search(model, model.encode(src, src_pad_mask), limits, beam_size=1, length_penalty=LengthPenalty(0.5))
     assert beam == [[hypothesis] for hypothesis in greedy]
 
 
@@ -221,7 +221,8 @@ def test_attention_follows_the_hypothesis(table_model, random_probabilities):
 
 def test_no_sentence_gives_no_translation(table_model):
     nothing = torch.zeros(0, 1, dtype=torch.int64)
-    found = beam_search(table_model(early_end, 7), nothing, nothing.bool(), nothing[:, 0], beam_size=2)
+    model = table_model(early_end, 7)
+    found = beam_search(model, model.encode(nothing, nothing.bool()), nothing[:, 0], beam_size=2)
     assert found == []
 
 

@@ -14,7 +14,7 @@ PAD, UNK, BOS, EOS, A, B = range(6)
 
 def search(model, sources=((A,),), limits=(10,), **options):
     src, src_pad_mask = make_source(sources)
-    return greedy_search(model, src, src_pad_mask, torch.tensor(limits), **options)
+    return greedy_search(model, model.encode(src, src_pad_mask), torch.tensor(limits), **options)
 
 
 def test_takes_the_best_token_and_stops_at_eos(table_model):
@@ -71,7 +71,8 @@ def test_attention_has_a_row_for_each_token_and_eos_and_no_padding_columns(table
 
 def test_no_sentence_gives_no_translation(table_model):
     nothing = torch.zeros(0, 1, dtype=torch.int64)
-    assert greedy_search(table_model(lambda source, prefix: {}, 6), nothing, nothing.bool(), nothing[:, 0]) == []
+    model = table_model(lambda source, prefix: {}, 6)
+    assert greedy_search(model, model.encode(nothing, nothing.bool()), nothing[:, 0]) == []
 
 
 @pytest.mark.parametrize("broken", [math.nan, 0.0])

@@ -1,0 +1,125 @@
+"""mtkit score"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from mtkit.cli.messages import report_invalid, warn
+from mtkit.cli.translate import pharaoh, rounded
+from mtkit.errors import DataError
+from mtkit.text.lines import open_output, read_lines, write_line
+
+if TYPE_CHECKING:
+    from mtkit.search.translator import Scored
+
+BLOCK_LINES = 2000  # source lines that are sorted by length together, then written
+
+ScoreFormat = Literal["text", "tsv", "jsonl"]
+
+
+def score(
+    model: Annotated[Path, typer.Argument(help="Folder that mtkit train wrote, or one of its checkpoints.")],
+    source: Annotated[Path, typer.Argument(help="Source lines, also compressed.")],
+    target: Annotated[Path, typer.Argument(help="Their translations, line by line, also compressed.")],
+    ensemble: Annotated[
+        list[Path] | None, typer.Option("--ensemble", metavar="MODEL", help="One more model; may be repeated.")
+    ] = None,
+    n_best: Annotated[
+        int, typer.Option(min=1, help="Translations of each source line, as mtkit translate --n-best writes them.")
+    ] = 1,
+    format: Annotated[ScoreFormat, typer.Option(help="text, tsv or jsonl.")] = "text",
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="Add source-target pairs of subword tokens, counted from 0.")
+    ] = False,
+    length_penalty: Annotated[
+        float | None, typer.Option(min=0, max=10, help="Alpha, for the score. Default: the recipe's.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: standard output.")] = None,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a batch: speed and memory, not results.")] = 8192,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    precision: Annotated[
+        Literal["fp32", "bf16"], typer.Option(help="bf16 is faster where the hardware has it.")
+    ] = "fp32",
+) -> None:
+    """How probable a model finds given translations: one line for each line of TARGET.
+
+    Formats: text is the log-probability in nats, EOS included (with --alignments followed by ' ||| 0-0 1-2'); tsv adds
+    the score by which search ranks (log-probability over length penalty), the number of tokens, EOS counted, and the
+    perplexity; jsonl gives the tokens with their log-probabilities too.
+
+    Another model's n-best list is rescored with --n-best N: SOURCE has one line for every N of TARGET.
+
+    Example: mtkit score runs/multi30k-transformer test.en test.de
+    """
+    from mtkit.search.ensemble import load_ensemble
+    from mtkit.search.translator import Translator
+    from mtkit.train.precision import resolve_device
+
+    n_sources, n_targets = (sum(1 for _ in read_lines(path)) for path in (source, target))
+    if n_sources * n_best != n_targets:
+        times = f" x {n_best}" if n_best > 1 else ""
+        raise DataError(f"{source} has {n_sources:,} lines{times} and {target} {n_targets:,}; they must be aligned")
+    where = resolve_device(device)
+    loaded, joined = load_ensemble([model, *(ensemble or ())], device=where)
+    search = loaded.recipe.search
+    if length_penalty is not None:
+        search = search.model_copy(update={"length_penalty": length_penalty})
+    # How UNK would be searched for does not concern a given translation.
+    search = search.model_copy(update={"unknown": "keep", "coverage_penalty": 0.0})
+    translator = Translator.of(
+        joined.model,
+        loaded.tokenizers,
+        search,
+        src_tokenizers=joined.src_tokenizers,
+        batch_tokens=batch_tokens,
+        need_attention=alignments,
+        device=where,
+        precision=precision,
+        warn=lambda message: warn(f"{source}: {message}"),
+    )
+    sources = read_lines(source, on_invalid=report_invalid)
+    targets = read_lines(target, on_invalid=report_invalid)
+    with open_output(output) as stream:
+        first_line = 1
+        while block := list(islice(sources, BLOCK_LINES)):
+            translations = list(islice(targets, n_best * len(block)))
+            scored = translator.score(block, translations, per_line=n_best, first_line=first_line)
+            for text, each in zip(translations, scored, strict=True):
+                write_line(stream, _line(text, each, format))
+            stream.flush()
+            first_line += len(block)
+
+
+def _line(text: str, each: Scored, format: ScoreFormat) -> str:
+    return "".join(_parts(text, each, format))
+
+
+def _parts(text: str, each: Scored, format: ScoreFormat) -> Iterator[str]:
+    import math
+
+    n_tokens = len(each.token_log_probs)
+    ppl = math.exp(min(-each.log_prob / n_tokens, 700))
+    if format == "jsonl":
+        fields = {
+            "translation": text,
+            "log_prob": rounded(each.log_prob),
+            "score": rounded(each.score),
+            "ppl": rounded(ppl),
+            "tokens": [*each.tokens, "</s>"],
+            "token_log_probs": [rounded(number) for number in each.token_log_probs],
+        }
+        if each.alignment is not None:
+            fields["alignment"] = pharaoh(each.alignment)
+        yield json.dumps(fields, ensure_ascii=False)
+        return
+    yield f"{rounded(each.log_prob):.4f}"
+    if format == "tsv":
+        yield f"\t{rounded(each.score):.4f}\t{n_tokens}\t{rounded(ppl):.4f}"
+    if each.alignment is not None:
+        yield ("\t" if format == "tsv" else " ||| ") + pharaoh(each.alignment)
