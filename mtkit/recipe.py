@@ -104,8 +104,13 @@ class DataSection(Section):
 class TextSection(Section):
     """How text becomes tokens; learned by SentencePiece and kept inside the run folder."""
 
-    subword: Literal["bpe", "unigram", "char", "word"] = Field(default="bpe", description="kind of token")
+    subword: Literal["bpe", "unigram", "char", "word"] = Field(
+        default="bpe", description="kind of token; word: the most frequent words, all others are <unk>"
+    )
     vocab_size: int = Field(default=8000, ge=8, description="number of tokens, the four special symbols included")
+    trg_vocab_size: int | None = Field(
+        default=None, ge=8, description="the same for the target side, where it has its own; null = vocab_size"
+    )
     shared_vocab: bool = Field(default=True, description="one vocabulary for both languages")
     normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = Field(
         default="nmt_nfkc", description="SentencePiece normalisation rule; the _cf rules also fold case"
@@ -114,6 +119,12 @@ class TextSection(Section):
         default=1.0, gt=0.9, le=1, description="share of the characters that the vocabulary covers"
     )
     byte_fallback: bool = Field(default=False, description="spell unseen characters as bytes instead of <unk>")
+
+    @model_validator(mode="after")
+    def _has_a_target_side_of_its_own(self) -> TextSection:
+        if self.trg_vocab_size is not None and self.shared_vocab:
+            raise ValueError("trg_vocab_size: needs shared_vocab false")
+        return self
 
 
 DecayRate = Annotated[float, Field(ge=0, lt=1)]
@@ -128,15 +139,38 @@ class TrainSection(Section):
     batch_tokens: int = Field(
         default=4096, ge=1, description="largest batch, in target tokens (or source tokens if more)"
     )
-    accumulate: int = Field(default=1, ge=1, description="batches that make one update")
-    optimizer: Literal["adam", "adamw"] = Field(default="adam", description="optimizer")
-    lr: float = Field(default=1e-3, gt=0, description="learning rate; with schedule noam a factor on the paper's rate")
-    betas: tuple[DecayRate, DecayRate] = Field(default=(0.9, 0.98), description="decay rates of Adam's two averages")
-    eps: float = Field(default=1e-9, gt=0, description="Adam's epsilon")
-    weight_decay: float = Field(default=0.0, ge=0, description="decoupled weight decay (adamw)")
-    schedule: Literal["constant", "noam", "inverse_sqrt", "cosine"] = Field(
-        default="inverse_sqrt", description="learning rate over updates"
+    batch_sentences: int | None = Field(
+        default=None, ge=1, description="most sentence pairs of a batch, beside batch_tokens; null = no such limit"
     )
+    accumulate: int = Field(default=1, ge=1, description="batches that make one update")
+    normalize: Literal["tokens", "sentences"] = Field(
+        default="tokens",
+        description="what the gradient of an update is divided by; the papers of 2014-2017 that train with sgd or "
+        "adadelta count sentences",
+    )
+    optimizer: Literal["adam", "adamw", "sgd", "adadelta"] = Field(default="adam", description="optimizer")
+    lr: float = Field(
+        default=1e-3,
+        gt=0,
+        description="learning rate; with schedule noam a factor on the paper's rate; adadelta's own is 1",
+    )
+    betas: tuple[DecayRate, DecayRate] = Field(default=(0.9, 0.98), description="decay rates of Adam's two averages")
+    eps: float | None = Field(
+        default=None, gt=0, description="epsilon of adam (null = 1e-9) and of adadelta (null = 1e-6)"
+    )
+    momentum: float = Field(default=0.0, ge=0, lt=1, description="of sgd")
+    nesterov: bool = Field(default=False, description="Nesterov's momentum (sgd)")
+    rho: float = Field(default=0.95, ge=0, lt=1, description="decay rate of adadelta's averages")
+    weight_decay: float = Field(default=0.0, ge=0, description="decoupled weight decay (adamw)")
+    schedule: Literal["constant", "noam", "inverse_sqrt", "cosine", "halving", "plateau"] = Field(
+        default="inverse_sqrt",
+        description="learning rate over updates; halving: x decay_factor after decay_after epochs and every "
+        "decay_every epochs from there; plateau: x decay_factor at each validation whose loss is not the lowest so far",
+    )
+    decay_factor: float = Field(default=0.5, gt=0, lt=1, description="see schedule: halving, plateau")
+    decay_after: float = Field(default=5.0, ge=0, description="epochs before the first decay (schedule halving)")
+    decay_every: float = Field(default=1.0, gt=0, description="epochs between two decays (schedule halving)")
+    min_lr: float = Field(default=0.0, ge=0, description="training ends when plateau takes the rate below this")
     warmup_updates: int = Field(default=400, ge=0, description="updates of linear warm-up")
     clip_norm: float | None = Field(default=1.0, gt=0, description="largest gradient norm; null = no clipping")
     label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="probability mass spread over the vocabulary")
@@ -176,6 +210,14 @@ class TrainSection(Section):
     def _has_the_optimizer_of_its_decay(self) -> TrainSection:
         if self.weight_decay and self.optimizer != "adamw":
             raise ValueError(f"weight_decay: {self.weight_decay:g} needs optimizer adamw, got {self.optimizer}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_the_optimizer_of_its_momentum(self) -> TrainSection:
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError(f"momentum: {self.momentum:g} needs optimizer sgd, got {self.optimizer}")
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov: needs a momentum above 0")
         return self
 
     @model_validator(mode="after")

@@ -8,16 +8,25 @@ import numpy as np
 class EpochBatches:
     """Batches of pairs of similar length, under a token budget, in a seeded order.
 
-    A batch holds at most `batch_tokens` tokens a side: real tokens, EOS included, padding not counted. A pair
-    that is longer than the budget is a batch of its own. Every epoch holds each pair exactly once; its
-    batches depend on the seed and the number of the epoch alone, so a resumed run finds its place again.
+    A batch holds at most `batch_tokens` tokens a side: real tokens, EOS included, padding not counted; and at most
+    `batch_sentences` pairs, if that is given. A pair that is longer than the budget is a batch of its own. Every epoch
+    holds each pair exactly once; its batches depend on the seed and the number of the epoch alone, so a resumed run
+    finds its place again.
     """
 
-    def __init__(self, src_lengths: np.ndarray, trg_lengths: np.ndarray, batch_tokens: int, seed: int) -> None:
+    def __init__(
+        self,
+        src_lengths: np.ndarray,
+        trg_lengths: np.ndarray,
+        batch_tokens: int,
+        seed: int,
+        batch_sentences: int | None = None,
+    ) -> None:
         self._src_lengths = src_lengths  # [pairs] int32, tokens with EOS
         self._trg_lengths = trg_lengths
         self._batch_tokens = batch_tokens
         self._seed = seed
+        self._batch_sentences = batch_sentences or len(src_lengths)
 
     def epoch(self, n: int) -> list[np.ndarray]:
         """The batches of epoch `n` (from 0) in training order; each holds row numbers of the store."""
@@ -48,6 +57,7 @@ class EpochBatches:
             end = min(
                 int(np.searchsorted(src_ends, src_before + self._batch_tokens, side="right")),
                 int(np.searchsorted(trg_ends, trg_before + self._batch_tokens, side="right")),
+                start + self._batch_sentences,
             )
             end = max(end, start + 1)
             batches.append(order[start:end])

@@ -8,6 +8,10 @@ the paper's En-Fr value). `small` and `tiny` are sizes for small corpora and tes
 Differs from the paper: dropout also after the first layer of the feed-forward block where `ff_dropout` is set,
 and layer normalisation before each block where `norm: pre` (Xiong et al. 2020), which trains without a long
 warm-up.
+
+Variants: heads of the decoder that share keys and values (`kv`), in its self-attention and its attention over the
+source as in Ainslie et al. (2023); self-attention within a window, in encoder and decoder; learned or no positions; and
+what an ablation takes away: the scale 1/sqrt(d_k), residual sums, layer normalisation.
 """
 
 from __future__ import annotations
@@ -21,10 +25,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mtkit.models._protocol import Memory, Paper, Step, TranslationModel
-from mtkit.nn.attention import KeysValues, MultiHeadAttention
+from mtkit.nn.attention import KeysValues, LatentAttention, MultiHeadAttention
 from mtkit.nn.dropout import Dropout
-from mtkit.nn.embedding import SinusoidalPositions, TokenEmbedding
-from mtkit.nn.masks import causal_mask, key_pad_mask
+from mtkit.nn.embedding import LearnedPositions, NoPositions, SinusoidalPositions, TokenEmbedding
+from mtkit.nn.masks import causal_mask, far_mask, key_pad_mask
 
 PAPER = Paper(
     "Vaswani, Shazeer, Parmar, Uszkoreit, Jones, Gomez, Kaiser and Polosukhin",
@@ -46,6 +50,21 @@ class Config(BaseModel):
     dropout: float = Field(0.1, ge=0, lt=1, description="on every block's output and on the embeddings")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="on the attention weights")
     ff_dropout: float = Field(0.0, ge=0, lt=1, description="after the inner feed-forward layer")
+    kv: Literal["mha", "gqa", "mqa", "mla"] = Field(
+        "mha",
+        description="keys and values of the decoder's heads; mha: each its own; gqa: one for each of n_kv_groups "
+        "groups; mqa: one for all; mla: made from a latent vector of d_latent",
+    )
+    n_kv_groups: int = Field(2, ge=1, description="kv gqa: groups of heads; divides n_heads")
+    d_latent: int = Field(64, ge=1, description="kv mla: width of the latent vector")
+    window: int | None = Field(
+        None, ge=1, description="self-attention looks at most this far to each side; null = everywhere"
+    )
+    positions: Literal["sinusoidal", "learned", "none"] = Field("sinusoidal", description="what tells of positions")
+    max_positions: int = Field(1024, ge=1, description="positions learned: how many; those beyond share the last")
+    scaled: bool = Field(True, description="divide by sqrt(d_k) before the softmax")
+    residual: bool = Field(True, description="add what a block reads to what it gives")
+    layer_norm: bool = Field(True, description="normalise layers, as norm says")
     norm: Literal["pre", "post"] = Field("pre", description="post: LayerNorm(x + block(x)), as in the paper")
     tied_embeddings: Literal["three_way", "two_way", "none"] = Field(
         "three_way",
@@ -57,7 +76,9 @@ class Config(BaseModel):
     def _heads_divide_width(self) -> Config:
         if self.d_model % self.n_heads:
             raise ValueError(f"n_heads: {self.n_heads} does not divide d_model {self.d_model}")
-        if self.d_model % 2:
+        if self.kv == "gqa" and self.n_heads % self.n_kv_groups:
+            raise ValueError(f"n_kv_groups: {self.n_kv_groups} does not divide n_heads {self.n_heads}")
+        if self.d_model % 2 and self.positions == "sinusoidal":
             raise ValueError(f"d_model: {self.d_model} is odd; sinusoidal positions need an even width")
         return self
 
@@ -66,7 +87,7 @@ PRESETS = {
     "base": Config(d_model=512, d_ff=2048, n_heads=8, n_layers=6, dropout=0.1, norm="post"),
     "big": Config(d_model=1024, d_ff=4096, n_heads=16, n_layers=6, dropout=0.3, norm="post"),
     "small": Config(),
-    "tiny": Config(d_model=16, d_ff=32, n_heads=2, n_layers=2, dropout=0.0),
+    "tiny": Config(d_model=16, d_ff=32, n_heads=2, n_layers=2, dropout=0.0, d_latent=6, max_positions=32),
 }
 
 
@@ -92,7 +113,8 @@ class Residual(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.pre = config.norm == "pre"
-        self.norm = nn.LayerNorm(config.d_model)
+        self.adds = config.residual
+        self.norm = nn.LayerNorm(config.d_model) if config.layer_norm else nn.Identity()
         self.dropout = Dropout(config.dropout)
 
     def before(self, x: Tensor) -> Tensor:
@@ -101,8 +123,17 @@ class Residual(nn.Module):
 
     def after(self, x: Tensor, block_output: Tensor) -> Tensor:
         """What the next block gets."""
-        total = x + self.dropout(block_output)
+        total = x + self.dropout(block_output) if self.adds else self.dropout(block_output)
         return total if self.pre else self.norm(total)
+
+
+def decoder_attention(config: Config) -> MultiHeadAttention:
+    """Attention whose heads share keys and values as `kv` says."""
+    sizes = (config.d_model, config.n_heads, config.attention_dropout)
+    if config.kv == "mla":
+        return LatentAttention(*sizes, d_latent=config.d_latent, scaled=config.scaled)
+    n_groups = {"mha": config.n_heads, "gqa": config.n_kv_groups, "mqa": 1}[config.kv]
+    return MultiHeadAttention(*sizes, n_groups=n_groups, scaled=config.scaled)
 
 
 class EncoderLayer(nn.Module):
@@ -110,15 +141,17 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(config.d_model, config.n_heads, config.attention_dropout)
+        self.self_attention = MultiHeadAttention(
+            config.d_model, config.n_heads, config.attention_dropout, scaled=config.scaled
+        )
         self.around_self_attention = Residual(config)
         self.feed_forward = FeedForward(config)
         self.around_feed_forward = Residual(config)
 
-    def forward(self, x: Tensor, pad_mask: Tensor) -> Tensor:
-        """x [batch, src_len, d_model]; pad_mask [batch, 1, 1, src_len]"""
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """x [batch, src_len, d_model]; mask [batch, 1, 1 or src_len, src_len]"""
         queries, memory = self.self_attention.project_all(self.around_self_attention.before(x))
-        attended, _ = self.self_attention.attend(queries, memory, pad_mask)
+        attended, _ = self.self_attention.attend(queries, memory, mask)
         x = self.around_self_attention.after(x, attended)
         return self.around_feed_forward.after(x, self.feed_forward(self.around_feed_forward.before(x)))
 
@@ -128,9 +161,10 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.self_attention = MultiHeadAttention(config.d_model, config.n_heads, config.attention_dropout)
+        self.window = config.window
+        self.self_attention = decoder_attention(config)
         self.around_self_attention = Residual(config)
-        self.cross_attention = MultiHeadAttention(config.d_model, config.n_heads, config.attention_dropout)
+        self.cross_attention = decoder_attention(config)
         self.around_cross_attention = Residual(config)
         self.feed_forward = FeedForward(config)
         self.around_feed_forward = Residual(config)
@@ -151,7 +185,8 @@ class DecoderLayer(nn.Module):
         """One position: x [rows, 1, d_model]; returns also the longer cache and the attention [rows, src_len]."""
         queries, new = self.self_attention.project_all(self.around_self_attention.before(x))
         past = KeysValues(torch.cat([past.keys, new.keys], dim=2), torch.cat([past.values, new.values], dim=2))
-        attended, _ = self.self_attention.attend(queries, past, None)
+        seen = past if self.window is None else KeysValues(*(part[:, :, -self.window - 1 :] for part in past))
+        attended, _ = self.self_attention.attend(queries, seen, None)
         x = self.around_self_attention.after(x, attended)
         # The k rows of a sentence ask its one memory row k questions: [batch, k, d_model].
         n_rows, _, d_model = x.shape
@@ -162,6 +197,12 @@ class DecoderLayer(nn.Module):
         x = self.around_cross_attention.after(x, attended.reshape(n_rows, 1, d_model))
         x = self.around_feed_forward.after(x, self.feed_forward(self.around_feed_forward.before(x)))
         return x, past, None if weights is None else weights.reshape(n_rows, -1)
+
+
+def _positions(config: Config) -> nn.Module:
+    if config.positions == "learned":
+        return LearnedPositions(config.d_model, config.max_positions)
+    return SinusoidalPositions(config.d_model) if config.positions == "sinusoidal" else NoPositions()
 
 
 class State(NamedTuple):
@@ -187,11 +228,11 @@ class Model(TranslationModel):
             if config.tied_embeddings == "three_way"
             else TokenEmbedding(src_vocab_size, config.d_model, pad_id)
         )
-        self.positions = SinusoidalPositions(config.d_model)
+        self.src_positions, self.trg_positions = _positions(config), _positions(config)
         self.dropout = Dropout(config.dropout)
         self.encoder = cast("Sequence[EncoderLayer]", nn.ModuleList(map(EncoderLayer, [config] * config.n_layers)))
         self.decoder = cast("Sequence[DecoderLayer]", nn.ModuleList(map(DecoderLayer, [config] * config.n_layers)))
-        pre = config.norm == "pre"  # the last sum of a pre-norm stack has not been normalised yet
+        pre = config.norm == "pre" and config.layer_norm  # the last sum of a pre-norm stack has not been normalised yet
         self.encoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(config.d_model) if pre else nn.Identity()
         self.output = nn.Linear(config.d_model, trg_vocab_size, bias=False)
@@ -201,20 +242,31 @@ class Model(TranslationModel):
             self.output.weight = self.trg_embedding.weight
 
     def encode(self, src: Tensor, src_pad_mask: Tensor) -> Memory:
-        pad_mask = key_pad_mask(src_pad_mask)
-        x = self.dropout(self.positions(self.src_embedding(src)))
+        mask = self._encoder_mask(src_pad_mask)
+        x = self.dropout(self.src_positions(self.src_embedding(src)))
         for layer in self.encoder:
-            x = layer(x, pad_mask)
+            x = layer(x, mask)
         states = self.encoder_norm(x)
         cache = tuple(layer.cross_attention.project_keys_values(states) for layer in self.decoder)
         return Memory(states, src_pad_mask, cache)
 
+    def _encoder_mask(self, src_pad_mask: Tensor) -> Tensor:
+        """[batch, 1, 1 or src_len, src_len]"""
+        pad_mask = key_pad_mask(src_pad_mask)
+        if self.config.window is None:
+            return pad_mask
+        length = src_pad_mask.size(1)
+        far = far_mask(length, self.config.window, src_pad_mask.device)
+        # A padding position with padding all around it looks at itself: a softmax over nothing would be NaN.
+        is_self = torch.eye(length, dtype=torch.bool, device=src_pad_mask.device)
+        return (pad_mask | far) & ~is_self
+
     def start(self, memory: Memory) -> State:
-        nothing = memory.cache[0].keys[:, :, :0]
-        return State(tuple(KeysValues(nothing, nothing) for _ in self.decoder))
+        nothing = KeysValues(*(part[:, :, :0] for part in memory.cache[0]))
+        return State(tuple(nothing for _ in self.decoder))
 
     def step(self, prev: Tensor, state: State, memory: Memory, *, need_attention: bool = False) -> Step:
-        x = self.positions(self.trg_embedding(prev[:, None]), start=state.layers[0].keys.size(2))
+        x = self.trg_positions(self.trg_embedding(prev[:, None]), start=state.layers[0].keys.size(2))
         src_mask = key_pad_mask(memory.src_pad_mask)
         # Heads of the layer below the last follow word alignments best (Garg et al. 2019, §4).
         asked_layer = max(len(self.decoder) - 2, 0) if need_attention else -1
@@ -230,7 +282,9 @@ class Model(TranslationModel):
         memory = self.encode(src, src_pad_mask)
         src_mask = key_pad_mask(src_pad_mask)
         future = causal_mask(trg_in.size(1), trg_in.device)
-        x = self.dropout(self.positions(self.trg_embedding(trg_in)))
+        if self.config.window is not None:
+            future = future | far_mask(trg_in.size(1), self.config.window, trg_in.device)
+        x = self.dropout(self.trg_positions(self.trg_embedding(trg_in)))
         for layer, source in zip(self.decoder, memory.cache, strict=True):
             x = layer(x, future, source, src_mask)
         return self.decoder_norm(x)

@@ -1,4 +1,4 @@
-"""Token embeddings and the sinusoidal position signal."""
+"""Token embeddings and what tells a model of positions."""
 
 from __future__ import annotations
 
@@ -34,6 +34,30 @@ class SinusoidalPositions(nn.Module):
         if end > self.table.size(0):
             self.table = sinusoidal_positions(max(end, 2 * self.table.size(0)), self.d_model).to(self.table)
         return x + self.table[start:end]
+
+
+class LearnedPositions(nn.Module):
+    """Adds a learned vector for each position (Gehring et al. 2017, §3.1; Vaswani et al. 2017, table 3, row E).
+
+    Positions beyond the last share its vector, so that a longer sentence than any in training is still read.
+    """
+
+    def __init__(self, d_model: int, max_positions: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(max_positions, d_model)
+        nn.init.normal_(self.table.weight, std=d_model**-0.5)
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """x [batch, length, d_model] stands at positions start, start + 1, …"""
+        positions = torch.arange(start, start + x.size(1), device=x.device).clamp(max=self.table.num_embeddings - 1)
+        return x + self.table(positions)
+
+
+class NoPositions(nn.Module):
+    """Adds nothing: what is left is a bag of words, except for the order that a causal mask lets through."""
+
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        return x
 
 
 class TokenEmbedding(nn.Embedding):

@@ -25,6 +25,7 @@ class Corpora(NamedTuple):
     dev: Bitext
     tests: dict[str, Bitext]
     n_train_pairs: int
+    n_held_out: dict[str, int]  # pairs of the dev set and of each test set
 
 
 def open_corpora(data: DataSection) -> Corpora:
@@ -41,9 +42,8 @@ def open_corpora(data: DataSection) -> Corpora:
     # All are opened first: a mistyped test set is found before a long training text is counted.
     train, dev = tuple(open_one(source) for source in sources), open_one(data.dev)
     tests = {name: open_one(source) for name, source in data.test.items()}
-    for bitext in (dev, *tests.values()):
-        check_aligned(bitext)
-    return Corpora(train, dev, tests, sum(check_aligned(bitext) for bitext in train))
+    n_held_out = {name: check_aligned(bitext) for name, bitext in {"dev": dev, **tests}.items()}
+    return Corpora(train, dev, tests, sum(check_aligned(bitext) for bitext in train), n_held_out)
 
 
 def learn_tokenizers(corpora: Corpora, text: TextSection, say: Say) -> Tokenizers:
@@ -52,11 +52,11 @@ def learn_tokenizers(corpora: Corpora, text: TextSection, say: Say) -> Tokenizer
     def report_skipped(count: int, limit: int) -> None:
         say(f"vocabulary: {count:,} lines longer than {limit:,} bytes were left out of learning it")
 
-    def learn_from(*sides: int) -> object:
+    def learn_from(sides: tuple[int, ...], vocab_size: int) -> object:
         return learn(
             _lines(corpora, sides),
             kind=text.subword,
-            vocab_size=text.vocab_size,
+            vocab_size=vocab_size,
             normalization=text.normalization,
             character_coverage=text.character_coverage,
             byte_fallback=text.byte_fallback,
@@ -64,9 +64,10 @@ def learn_tokenizers(corpora: Corpora, text: TextSection, say: Say) -> Tokenizer
         )
 
     if text.shared_vocab:
-        joint = learn_from(0, 1)
+        joint = learn_from((0, 1), text.vocab_size)
         return Tokenizers(joint, joint, True)  # type: ignore[arg-type]
-    return Tokenizers(learn_from(0), learn_from(1), False)  # type: ignore[arg-type]
+    src, trg = learn_from((0,), text.vocab_size), learn_from((1,), text.trg_vocab_size or text.vocab_size)
+    return Tokenizers(src, trg, False)  # type: ignore[arg-type]
 
 
 def _lines(corpora: Corpora, sides: tuple[int, ...]) -> Iterator[str]:

@@ -159,9 +159,20 @@ def check_recipe(recipe: Recipe) -> BaseModel:
     check_settings(ScoreSettings(trg_lang=recipe.data.trg))
     if getattr(config, "tied_embeddings", None) == "three_way" and not recipe.text.shared_vocab:
         raise RecipeError("model.tied_embeddings: three_way needs text.shared_vocab: true; use two_way or none")
+    needs_attention = {"unknown: replace": recipe.search.unknown == "replace"}
+    needs_attention["coverage_penalty"] = recipe.search.coverage_penalty > 0
+    for what, wanted in needs_attention.items():
+        if wanted and not _has_attention(recipe):
+            raise RecipeError(f"search.{what}: needs a model with attention, which this {recipe.model['type']} has not")
     if recipe.train.schedule == "noam" and not hasattr(config, "d_model"):
         raise RecipeError(f"train.schedule: noam needs a model with a d_model, which {recipe.model['type']} has not")
     return config
+
+
+def _has_attention(recipe: Recipe) -> bool:
+    """Of the model that the recipe describes; none of its weights takes memory."""
+    with torch.device("meta"):
+        return models.build(recipe.model, 8, 8, PAD_ID).has_attention
 
 
 @contextmanager
@@ -265,10 +276,7 @@ def _build_trainer(
 def _show_preflight(
     recipe: Recipe, corpora: Corpora, store: TokenStore, trainer: Trainer, rehearsal: preflight.Rehearsal
 ) -> None:
-    n_held_out = {
-        name: sum(1 for _ in bitext.pairs()) for name, bitext in {"dev": corpora.dev, **corpora.tests}.items()
-    }
-    table = preflight.preflight_table(recipe, store, trainer, rehearsal, count_overlap(corpora), n_held_out)
+    table = preflight.preflight_table(recipe, store, trainer, rehearsal, count_overlap(corpora), corpora.n_held_out)
     drawn = io.StringIO()
     Console(file=drawn, width=min(120, shutil.get_terminal_size((120, 24)).columns)).print(table)
     trainer.log.say(drawn.getvalue().rstrip())

@@ -80,7 +80,7 @@ class _PiecewiseLoss(torch.autograd.Function):
             n_tokens = logits.size(0)
             # Everything that needs the logits themselves comes first; then they become the softmax in place.
             sum_wanted = logits.gather(1, wanted).sum(dtype=torch.float64)
-            sum_means = logits.sum(dtype=torch.float64) / vocab_size if smoothing else 0.0
+            sum_means = logits.sum(1).sum(dtype=torch.float64) / vocab_size if smoothing else 0.0
             largest = logits.amax(dim=1, keepdim=True)
             exponentials = logits.sub_(largest).exp_()
             normalisers = exponentials.sum(dim=1, keepdim=True)

@@ -64,6 +64,8 @@ class Position:
     seconds: float = 0.0  # spent in the loop, over all its parts
     n_bad: int = 0  # updates in a row whose loss was not finite
     validated_update: int = 0  # the last one that was looked at
+    lowest_dev_loss: float | None = None  # nats, for the schedule plateau
+    n_decays: int = 0  # of the learning rate, by the schedule plateau
     averaged: str = ""  # the last average that was looked at
     window: Window = field(default_factory=Window)
 
@@ -117,7 +119,9 @@ class Trainer:
         self.saved_with_model = saved_with_model
         self.optimizer = build_optimizer(self.model, section)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
-        self.batches = EpochBatches(store.src_lengths, store.trg_lengths, section.batch_tokens, section.seed)
+        self.batches = EpochBatches(
+            store.src_lengths, store.trg_lengths, section.batch_tokens, section.seed, section.batch_sentences
+        )
         self.epoch_batches = self.batches.epoch(0)
         self.position = Position()
         self.stopping = EarlyStopping(section.best_metric, section.patience)
@@ -165,6 +169,8 @@ class Trainer:
             return f"{section.epochs:g} epochs"
         if section.max_minutes is not None and self._seconds() >= 60 * section.max_minutes:
             return f"{section.max_minutes:g} minutes"
+        if section.schedule == "plateau" and self._learning_rate(position.update + 1) < section.min_lr:
+            return f"a learning rate below {section.min_lr:g}"
         if self.stopping.is_over:
             return f"{section.patience} validations without improvement"
         return ""
@@ -205,8 +211,10 @@ class Trainer:
         n_trg_tokens = sum(batch.n_trg_tokens for batch in batches)
         update = self.position.update + 1
         with self._memory_explained(update, batches):
-            smoothed, nll = self._accumulate_gradients(batches, n_trg_tokens)
-            set_learning_rate(self.optimizer, learning_rate(update, self.section, self.d_model))
+            n_sentences = sum(len(batch.src) for batch in batches)
+            divisor = n_trg_tokens if self.section.normalize == "tokens" else n_sentences
+            smoothed, nll = self._accumulate_gradients(batches, divisor)
+            set_learning_rate(self.optimizer, self._learning_rate(update))
             has_stepped = self._step(smoothed)
         if has_stepped:
             self.position.n_bad = 0
@@ -223,15 +231,22 @@ class Trainer:
         self.pages.give_back_excess()
         self._advance()
 
+    def _learning_rate(self, update: int) -> float:
+        return learning_rate(
+            update, self.section, self.d_model, epochs=self._epochs_done(), n_decays=self.position.n_decays
+        )
+
     def _load(self, rows: np.ndarray) -> Batch:
         return make_batch(*self.store.rows(rows)).to(self.device)
 
-    def _accumulate_gradients(self, batches: list[Batch], n_trg_tokens: int) -> tuple[float, float]:
-        """Backward over the batches of one update; each counts by its tokens. Returns the sums of both losses."""
+    def _accumulate_gradients(self, batches: list[Batch], divisor: int) -> tuple[float, float]:
+        """Backward over the batches of one update, the gradient divided by its tokens or sentences, whatever batch they
+        stand in. Returns the sums of both losses.
+        """
         smoothed, nll = 0.0, 0.0
         for batch in batches:
             loss = self.loss(batch)
-            self.scaler.scale(loss.smoothed / n_trg_tokens).backward()
+            self.scaler.scale(loss.smoothed / divisor).backward()
             smoothed += loss.smoothed.item()
             nll += loss.nll.item()
         return smoothed, nll
@@ -297,7 +312,7 @@ class Trainer:
         if not window.n_trg_tokens:
             return
         smoothed, nll = window.smoothed / window.n_trg_tokens, window.nll / window.n_trg_tokens
-        rate = learning_rate(position.update, self.section, self.d_model)
+        rate: float = self.optimizer.param_groups[0]["lr"]
         tokens_per_second = window.n_trg_tokens / max(window.seconds, 1e-9)
         fraction = self._fraction_done()
         minutes_left = self._seconds() / 60 * (1 - fraction) / fraction if fraction > 0 else None
@@ -327,9 +342,17 @@ class Trainer:
         scores = self._dev_scores()
         name = f"update-{self.position.update}"
         improved = self.stopping.see(self._deciding(scores), name)
+        self._decay_on_plateau(scores.loss_nats)
         self.position.validated_update = self.position.update
         self._say_dev_scores(name, scores, improved)
         self._save(anew=True)
+
+    def _decay_on_plateau(self, loss_nats: float) -> None:
+        lowest = self.position.lowest_dev_loss
+        if lowest is None or loss_nats < lowest:
+            self.position.lowest_dev_loss = loss_nats
+        else:
+            self.position.n_decays += 1
 
     def _dev_scores(self) -> DevScores:
         task = self.dev_task

@@ -54,7 +54,22 @@ CONVS2S: dict[str, dict[str, Any]] = {
     "stacked": {"attention": "none", "decoder_widths": (12, 16)},
 }
 
-TRANSFORMER: dict[str, dict[str, Any]] = {}
+TRANSFORMER: dict[str, dict[str, Any]] = {
+    "post": {"norm": "post"},
+    "one-head": {"n_heads": 1},
+    "mqa": {"kv": "mqa"},
+    "gqa": {"kv": "gqa", "n_heads": 4, "n_kv_groups": 2},
+    "mla": {"kv": "mla"},
+    "windowed": {"window": 1},
+    "learned": {"positions": "learned"},
+    "learned-few": {"positions": "learned", "max_positions": 3},
+    "no-positions": {"positions": "none"},
+    "unscaled": {"scaled": False},
+    "no-residual": {"residual": False},
+    "no-norm": {"layer_norm": False, "n_layers": 1, "d_ff": 8},
+    "two-way": {"tied_embeddings": "two_way"},
+    "untied": {"tied_embeddings": "none"},
+}
 
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "rnnencdec": RNNENCDEC,

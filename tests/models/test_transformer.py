@@ -125,7 +125,7 @@ def test_without_positions_the_encoder_would_be_blind_to_order() -> None:
     order = torch.tensor([2, 0, 3, 1])
     nothing = torch.zeros(1, 4, dtype=torch.bool)
     assert not torch.allclose(model.encode(src[:, order], nothing).states, model.encode(src, nothing).states[:, order])
-    model.positions.table.zero_()
+    model.src_positions.table.zero_()
     found = model.encode(src[:, order], nothing).states
     assert torch.allclose(found, model.encode(src, nothing).states[:, order], rtol=0, atol=1e-5)
 
@@ -244,7 +244,7 @@ def test_the_beams_of_a_sentence_share_its_memory() -> None:
 
 def test_a_translation_may_be_longer_than_the_position_table() -> None:
     model = build()
-    length = model.positions.table.size(0) + 5
+    length = model.src_positions.table.size(0) + 5
     trg_in = torch.full((1, length), 4)
     src, src_pad_mask, _ = batch()
     assert torch.isfinite(model(src[:1], src_pad_mask[:1], trg_in)).all()
