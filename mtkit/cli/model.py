@@ -1,14 +1,19 @@
-"""mtkit info"""
+"""mtkit info, mtkit models"""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from mtkit.text.lines import print_text
+
+if TYPE_CHECKING:
+    from mtkit.reproduce.description import PresetFacts
 
 
 def info(
@@ -27,3 +32,79 @@ def info(
         return
     width = max(len(name) for name in facts)
     print_text("\n".join(f"{name:<{width}}  {value}" for name, value in facts.items()))
+
+
+def models(
+    name: Annotated[str | None, typer.Argument(help="Only this backend, with all its settings.")] = None,
+    vocab_size: Annotated[int, typer.Option(min=8, help="Vocabulary of each side, for the parameters.")] = 37000,
+    format: Annotated[Literal["text", "json"], typer.Option(help="text or json")] = "text",
+) -> None:
+    """Every backend and preset: paper, parameters, attention, what decoding must keep.
+
+    The state is what incremental decoding keeps of the target side, in numbers (four bytes each in fp32): as much for
+    every length, or so many for each token. A recipe names a backend as model.type and a preset as model.preset.
+
+    Example: mtkit models transformer --vocab-size 8000
+    """
+    from mtkit.reproduce.description import describe_presets
+
+    facts = describe_presets(vocab_size, None if name is None else [name])
+    if format == "json":
+        entries: list[dict[str, Any]] = [{**each._asdict(), "paper": each.paper._asdict()} for each in facts]
+        print_text(json.dumps(entries, indent=2, ensure_ascii=False))
+        return
+    _print_table(facts)
+    if name is not None:
+        _print_settings(name)
+
+
+def _print_table(facts: list[PresetFacts]) -> None:
+    rows = [("backend", "preset", "year", "parameters", "attention", "state of a sentence", "paper")]
+    for each in facts:
+        grows = f"{each.state_numbers_per_token:,} a token"
+        rows.append(
+            (
+                each.backend,
+                each.preset,
+                str(each.paper.year),
+                f"{each.parameters:,}",
+                "yes" if each.attention else "no",
+                grows if each.state_numbers_per_token else f"{each.state_numbers:,}",
+                f"{each.paper.authors.split(',')[0]} et al., {each.paper.url}",
+            )
+        )
+    _print_rows(rows, right={3, 5})
+
+
+def _print_settings(name: str) -> None:
+    from mtkit.models import load
+
+    fields = load(name).Config.model_json_schema()["properties"]
+    rows = [("setting", "default", "values", "what")]
+    for key, field in fields.items():
+        choices = field.get("enum") or [each.get("type") for each in field.get("anyOf", ())] or [field.get("type")]
+        rows.append((key, json.dumps(field.get("default")), " | ".join(map(str, choices)), field["description"]))
+    print_text("")
+    _print_rows(rows, right=set())
+
+
+def _print_rows(rows: Sequence[tuple[str, ...]], right: set[int]) -> None:
+    """A table: drawn on a terminal, columns with blanks between in a pipe."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*rows[0])
+        for number in right:
+            table.columns[number].justify = "right"
+        for row in rows[1:]:
+            table.add_row(*row)
+        Console().print(table)
+        return
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        print_text("  ".join(cells).rstrip())

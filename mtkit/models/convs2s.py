@@ -271,8 +271,9 @@ class Model(TranslationModel):
 
     def _unfolded(self, src: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """The source as far as the decoder may read, and the mask [batch, width] of what stands beyond that."""
-        ends = (lengths * self.unfold).ceil().long()
-        width = src.size(1) if self.unfold == 1 else max(int(ends.max()), src.size(1))
+        # In double precision, as Python multiplies: where a row ends must not hang on the width of its batch.
+        ends = (lengths.double() * self.unfold).ceil().long()
+        width = max(math.ceil(src.size(1) * self.unfold), src.size(1))
         beyond = torch.arange(width, device=src.device) >= ends[:, None]
         return F.pad(src, (0, width - src.size(1)), value=self.pad_id), beyond
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from mtkit import models
 from mtkit.checkpoint import load_model
+from mtkit.text.tokenizer import EOS_ID, PAD_ID
 from mtkit.train.log import read_metrics
 
 
@@ -42,3 +48,57 @@ def _dev_scores(run: Path, checkpoint: str) -> dict[str, Any]:
         "dev loss (nats)": round(found[-1]["dev_loss_nats"], 4),
         "trained for (minutes)": found[-1]["minutes"],
     }
+
+
+class PresetFacts(NamedTuple):
+    """One preset of one backend."""
+
+    backend: str
+    preset: str
+    paper: models.Paper
+    parameters: int
+    attention: bool  # whether it can align its translation with the source
+    state_numbers: int  # what decoding keeps of the target before its first token, a sentence
+    state_numbers_per_token: int  # and for each token more; 0 = the state never grows
+
+
+def describe_presets(vocab_size: int, backends: list[str] | None = None) -> list[PresetFacts]:
+    """Every preset at one vocabulary size on both sides, counted on models without memory.
+
+    Raises: RequestError for an unknown backend.
+    """
+    names = backends or models.available()
+    return [_preset_facts(name, preset, vocab_size) for name in names for preset in models.load(name).PRESETS]
+
+
+def _preset_facts(backend: str, preset: str, vocab_size: int) -> PresetFacts:
+    section = {"type": backend, "preset": preset}
+    with torch.device("meta"):
+        model = models.build(section, vocab_size, vocab_size, PAD_ID)
+    sizes = _state_sizes(section)
+    return PresetFacts(
+        backend,
+        preset,
+        models.load(backend).PAPER,
+        sum(parameter.numel() for parameter in model.parameters()),
+        model.has_attention,
+        2 * sizes[0] - sizes[1],
+        sizes[1] - sizes[0],
+    )
+
+
+def _state_sizes(section: dict[str, str]) -> tuple[int, int]:
+    """Numbers in the decoder state of one sentence after the first and after the second target token."""
+    with FakeTensorMode(), torch.no_grad():
+        model = models.build(section, 8, 8, PAD_ID).eval()
+        memory = model.encode(torch.full((1, 8), EOS_ID), torch.zeros(1, 8, dtype=torch.bool))
+        first = model.step(torch.full((1,), EOS_ID), model.start(memory), memory).state
+        second = model.step(torch.full((1,), EOS_ID), first, memory).state
+    return _count(first), _count(second)
+
+
+def _count(state: Any) -> int:
+    """Numbers in nested tuples of tensors."""
+    if isinstance(state, Tensor):
+        return state.numel()
+    return sum(map(_count, state)) if isinstance(state, tuple) else 0

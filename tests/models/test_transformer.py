@@ -244,7 +244,7 @@ def test_the_beams_of_a_sentence_share_its_memory() -> None:
 
 def test_a_translation_may_be_longer_than_the_position_table() -> None:
     model = build()
-    length = model.src_positions.table.size(0) + 5
+    length = model.trg_positions.table.size(0) + 5
     trg_in = torch.full((1, length), 4)
     src, src_pad_mask, _ = batch()
     assert torch.isfinite(model(src[:1], src_pad_mask[:1], trg_in)).all()
