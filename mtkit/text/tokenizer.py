@@ -96,7 +96,9 @@ class Tokenizer:
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """The ids of each line, without BOS and EOS; the same line always gives the same ids."""
-        return self._processor.encode(self._prepared(lines), out_type=int, num_threads=-1)
+        if self.kind == "word":
+            return [self.ids(pieces) for pieces in self.split(lines)]
+        return self._processor.encode(_without_breaks(lines), out_type=int, num_threads=-1)
 
     def decode(self, ids: Sequence[Sequence[int]], unknown: Sequence[Sequence[str]] | None = None) -> list[str]:
         """The text of each id sequence: one line each, without doubled blanks, LF, CR and U+2581.
@@ -122,7 +124,11 @@ class Tokenizer:
 
     def split(self, lines: Sequence[str]) -> list[list[str]]:
         """The pieces of each line, as many as `encode` gives ids; what is unknown keeps its own letters."""
-        return self._processor.encode(self._prepared(lines), out_type=str, num_threads=-1)
+        if self.kind == "word":
+            # SentencePiece makes one piece of unknown words in a row, and so one <unk>: here each is one.
+            normal = self._processor.normalize([split_words(line) for line in _without_breaks(lines)])
+            return [[_BLANK + word for word in re.split("[ \u2581]+", text) if word] for text in normal]
+        return self._processor.encode(_without_breaks(lines), out_type=str, num_threads=-1)
 
     def join(self, pieces: Sequence[Sequence[str]]) -> list[str]:
         """The text of each sequence of pieces: the inverse of `split` up to normalisation."""
@@ -146,10 +152,6 @@ class Tokenizer:
         while end < len(pieces) and not pieces[end].startswith(_BLANK):
             end += 1
         return self._joined(pieces[first:end]).replace(_BLANK, "").replace(MARK, "")
-
-    def _prepared(self, lines: Sequence[str]) -> list[str]:
-        """What SentencePiece reads: no CR and LF, which are white space inside a line under any rule."""
-        return [_prepare(line, self.kind) for line in lines]
 
     def _joined(self, line: Sequence[str]) -> str:
         """Pieces put together; byte pieces in a row are UTF-8, and U+FFFD where they are not."""
@@ -241,9 +243,9 @@ def learn(
     return Tokenizer(model.getvalue())
 
 
-def _prepare(line: str, kind: str) -> str:
-    without_breaks = _BREAKS.sub(" ", line)
-    return split_words(without_breaks) if kind == "word" else without_breaks
+def _without_breaks(lines: Sequence[str]) -> list[str]:
+    """The lines with a blank for each CR and LF, which are white space inside a line under any rule."""
+    return [_BREAKS.sub(" ", line) for line in lines]
 
 
 def _sample(lines: Iterable[str], kind: str) -> tuple[list[str], int]:
@@ -261,9 +263,10 @@ def _sample(lines: Iterable[str], kind: str) -> tuple[list[str], int]:
         if not line or line.isspace():
             continue
         n_lines += 1
+        text = _BREAKS.sub(" ", line).replace(_RESERVED, " ")
         place = len(sample) if len(sample) < MAX_LEARN_LINES else random.randrange(n_lines)
         if place < MAX_LEARN_LINES:
-            sample[place : place + 1] = [_prepare(line.replace(_RESERVED, " "), kind)]
+            sample[place : place + 1] = [split_words(text) if kind == "word" else text]
     return sample, n_too_long
 
 
