@@ -100,3 +100,12 @@ def test_one_pair_and_no_pair():
     assert [batch.tolist() for batch in EpochBatches(one, one, 100, seed=1).epoch(0)] == [[0]]
     none = np.zeros(0, dtype=np.int32)
     assert EpochBatches(none, none, 100, seed=1).epoch(0) == []
+
+
+def test_a_batch_holds_no_more_sentences_than_asked_for(lengths):
+    batches = EpochBatches(*lengths, 10**9, seed=1, batch_sentences=128).epoch(0)
+    assert sorted(map(len, batches), reverse=True) == [128] * 23 + [56]
+    assert np.array_equal(np.sort(np.concatenate(batches)), np.arange(3000))
+    both = EpochBatches(*lengths, 300, seed=1, batch_sentences=20).epoch(0)
+    assert max(map(len, both)) == 20
+    assert max(lengths[0][batch].sum() for batch in both) <= 300

@@ -93,3 +93,77 @@ def test_the_recipes_numbers_reach_the_optimizer() -> None:
     optimizer = build_optimizer(nn.Linear(1, 1), section(betas=(0.8, 0.9), eps=1e-6))
     (group,) = optimizer.param_groups
     assert (group["betas"], group["eps"]) == ((0.8, 0.9), 1e-6)
+
+
+def weights_after(section: TrainSection, gradients: list[float], rate: float) -> list[float]:
+    """A single weight, at first 1, after each gradient."""
+    model = nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(1.0)
+    optimizer = build_optimizer(model, section)
+    set_learning_rate(optimizer, rate)
+    found = []
+    for gradient in gradients:
+        model.weight.grad = torch.tensor([[gradient]])
+        optimizer.step()
+        found.append(model.weight.item())
+    return found
+
+
+def test_plain_gradient_descent_by_hand() -> None:
+    assert weights_after(section(optimizer="sgd"), [2.0, -1.0], 0.1) == pytest.approx([0.8, 0.9])
+
+
+def test_nesterovs_momentum_by_hand() -> None:
+    """v = m v + g, then a step along g + m v: Gehring et al. (2017), §4.2, momentum 0.99."""
+    by_hand, weight, velocity = [], 1.0, 0.0
+    for gradient in (2.0, -1.0, 0.5):
+        velocity = 0.99 * velocity + gradient
+        weight -= 0.25 * (gradient + 0.99 * velocity)
+        by_hand.append(weight)
+    nesterov = section(optimizer="sgd", momentum=0.99, nesterov=True)
+    assert weights_after(nesterov, [2.0, -1.0, 0.5], 0.25) == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_adadelta_by_hand() -> None:
+    """Zeiler (2012), algorithm 1, with the constants of Cho et al. (2014): rho 0.95, epsilon 10^-6."""
+    by_hand, weight, of_gradients, of_steps = [], 1.0, 0.0, 0.0
+    for gradient in (2.0, -1.0, 0.5):
+        of_gradients = 0.95 * of_gradients + 0.05 * gradient**2
+        step = -math.sqrt((of_steps + 1e-6) / (of_gradients + 1e-6)) * gradient
+        of_steps = 0.95 * of_steps + 0.05 * step**2
+        weight += step
+        by_hand.append(weight)
+    assert weights_after(section(optimizer="adadelta", lr=1.0), [2.0, -1.0, 0.5], 1.0) == pytest.approx(
+        by_hand, rel=1e-6
+    )
+
+
+def test_sutskevers_rate_is_halved_every_half_epoch_after_five() -> None:
+    """Sutskever et al. (2014), §3.4: 0.7, and 7.5 epochs in all."""
+    halving = section(schedule="halving", lr=0.7, warmup_updates=0, decay_after=5, decay_every=0.5)
+    epochs = [0, 4.99, 5.0, 5.49, 5.5, 6.0, 6.5, 7.0, 7.49]
+    halvings = [0, 0, 1, 1, 2, 3, 4, 5, 5]
+    found = [learning_rate(1, halving, None, epochs=epoch) for epoch in epochs]
+    assert found == pytest.approx([0.7 / 2**n for n in halvings])
+
+
+@pytest.mark.parametrize(("after", "last"), [(5, 10), (8, 12)])
+def test_luongs_rate_is_halved_every_epoch(after: int, last: int) -> None:
+    """Luong et al. (2015), §4.1: rate 1, 10 epochs, halved after 5; with dropout 12 epochs, halved after 8."""
+    halving = section(schedule="halving", lr=1.0, warmup_updates=0, decay_after=after)
+    found = [learning_rate(1, halving, None, epochs=epoch + 0.5) for epoch in range(last)]
+    assert found == pytest.approx([1.0] * after + [0.5**n for n in range(1, last - after + 1)])
+
+
+def test_tenths_of_an_epoch_do_not_come_late_by_rounding() -> None:
+    halving = section(schedule="halving", lr=1.0, warmup_updates=0, decay_after=0, decay_every=0.1)
+    assert learning_rate(1, halving, None, epochs=0.1 + 0.2) == pytest.approx(0.5**4)
+    assert learning_rate(1, halving, None, epochs=0.3) == pytest.approx(0.5**4)
+
+
+def test_a_plateau_takes_a_tenth_for_every_decay() -> None:
+    """Gehring et al. (2017), §4.2: 0.25, an order of magnitude at a time."""
+    plateau = section(schedule="plateau", lr=0.25, warmup_updates=0, decay_factor=0.1)
+    found = [learning_rate(1, plateau, None, n_decays=n) for n in range(4)]
+    assert found == pytest.approx([0.25, 0.025, 0.0025, 0.00025])

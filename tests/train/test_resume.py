@@ -197,3 +197,30 @@ def test_patience_is_not_renewed_by_a_stop(
     assert outcome.update == 8
     assert (outcome.best, outcome.best_name) == (10.0, "update-2")
     assert outcome.reason == "3 validations without improvement"
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        {"optimizer": "adadelta", "lr": 1.0, "schedule": "halving", "decay_after": 0.5, "decay_every": 0.5},
+        {
+            "optimizer": "sgd",
+            "lr": 0.1,
+            "momentum": 0.9,
+            "nesterov": True,
+            "schedule": "plateau",
+            "normalize": "sentences",
+        },
+    ],
+    ids=["adadelta", "sgd"],
+)
+def test_every_optimizer_and_schedule_goes_on_where_it_stopped(
+    make_recipe: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: dict[str, Any]
+) -> None:
+    keys = {**TRAIN, "warmup_updates": 0, "validate_every": 2, **optimizer}
+    train(make_recipe(train=keys), tmp_path / "whole", device="cpu")
+    with monkeypatch.context() as patch:
+        stop_at(patch, 7)
+        assert train(make_recipe(train=keys), tmp_path / "run", device="cpu").update == 7
+    assert train(make_recipe(train=keys), tmp_path / "run", device="cpu").update == 12
+    assert_same_run(tmp_path / "run", tmp_path / "whole")

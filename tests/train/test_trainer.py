@@ -160,6 +160,34 @@ def test_every_token_weighs_the_same_however_the_update_is_cut(
 
 
 @pytest.mark.usefixtures("sgd")
+@pytest.mark.parametrize(("accumulate", "batches"), [(2, [[0], [1]]), (1, [[0, 1]])])
+def test_a_gradient_may_be_divided_by_sentences(
+    tmp_path: Path, scripted: Callable[[list[float]], None], accumulate: int, batches: list[list[int]]
+) -> None:
+    """Sutskever et al. (2014), §3.4: the sum over the batch divided by its 128 sentences; here by two."""
+    scripted([0.0])
+    model = KnownCost()
+    section = train_section(updates=1, accumulate=accumulate, normalize="sentences", report_every=1)
+    run_updates(build_trainer(tmp_path, model, Rows([[5], [6]], [[], [EOS, EOS]]), section), batches)
+    assert model.shift.item() == pytest.approx((1 - math.exp(-4) + 3 * (1 - math.exp(-2))) / 2, rel=1e-5)
+    assert read_metrics(tmp_path)[0]["loss_nats"] == pytest.approx(2.5, rel=1e-6), "figures stay those of a token"
+
+
+def test_a_plateau_lowers_the_rate_and_ends_the_run(tmp_path: Path, scripted: Callable[[list[float]], None]) -> None:
+    """Dev losses 5, 4, 4.5, 4.2, 3, 3: worse than the lowest so far at the third, fourth and sixth look."""
+    scripted([5.0, 4.0, 4.5, 4.2, 3.0, 3.0, 9.0])
+    section = train_section(
+        updates=99, schedule="plateau", lr=0.25, decay_factor=0.1, min_lr=5e-4, validate_every=1, report_every=1
+    )
+    trainer = build_trainer(tmp_path, KnownCost(), Rows([[6]], [[]]), section)
+    outcome = trainer.train(StopRequest())
+    trainer.log.close()
+    rates = [entry["lr"] for entry in read_metrics(tmp_path) if "lr" in entry]
+    assert rates == pytest.approx([0.25, 0.25, 0.25, 0.025, 0.0025, 0.0025])
+    assert (outcome.update, outcome.reason) == (6, "a learning rate below 0.0005")
+
+
+@pytest.mark.usefixtures("sgd")
 def test_two_half_batches_make_the_update_of_one_batch(tmp_path: Path, scripted: Callable[[list[float]], None]) -> None:
     pairs = [[4, 5], [6], [7, 7, 5, 4], [5, 6, 4]]
     found = []
