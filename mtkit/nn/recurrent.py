@@ -26,6 +26,28 @@ def matmul_dtype(tensor: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else tensor.dtype
 
 
+class ElmanCell(nn.Module):
+    """The plain recurrent layer of Elman (1990), h' = tanh(W x + U h), or h' = W x + U h with `linear`.
+
+    No translator is built from it: it is what the gates of `GRUCell` and `LSTMCell` are measured against. The Jacobian
+    of a step is diag(1 - h'^2) U, and that of T linear steps is the T-th power of U: it vanishes or explodes.
+
+    `input` is W with the only bias, `recurrent` is U.
+    """
+
+    def __init__(self, d_input: int, d_hidden: int, *, linear: bool = False) -> None:
+        super().__init__()
+        self.d_hidden = d_hidden
+        self.input = nn.Linear(d_input, d_hidden)
+        self.recurrent = nn.Linear(d_hidden, d_hidden, bias=False)
+        self.is_linear = linear
+
+    def forward(self, inputs: Tensor, state: Tensor) -> Tensor:
+        """One step: `inputs` [batch, d_hidden] is W x + b, `state` [batch, d_hidden]; the next state."""
+        after = inputs + self.recurrent(state)
+        return after if self.is_linear else torch.tanh(after)
+
+
 class GRUCell(nn.Module):
     """Gated recurrent unit as in Bahdanau et al. (2015), A.1.1-A.1.2, with an optional context vector.
 
@@ -395,7 +417,7 @@ def initialize(model: nn.Module, scheme: Scheme, bound: float = 0.0) -> None:
     if scheme == "uniform":
         return
     for module in model.modules():
-        if isinstance(module, (GRUCell, LSTMCell)):
+        if isinstance(module, (ElmanCell, GRUCell, LSTMCell)):
             n_gates = module.recurrent.out_features // module.d_hidden
             for gate in module.recurrent.weight.chunk(n_gates):
                 nn.init.orthogonal_(gate)

@@ -74,9 +74,41 @@ def test_the_decoder_knows_the_source_through_one_vector_alone(model: rnnencdec.
     assert torch.equal(logits_by_steps(model, without_states), logits_by_steps(model, memory))
 
 
+def test_every_step_is_given_the_same_vector_anew(model: rnnencdec.Model) -> None:
+    """CH-09: c is constant over the decoder's steps and enters each: another c in the middle shows at once, also with
+    the state before it."""
+    memory = model.encode(SRC, SRC == 0)
+    other = memory._replace(cache=memory.cache.flip(0))
+    first = model.step(TRG_IN[:, 0], model.start(memory), memory)
+    second, swapped = (model.step(TRG_IN[:, 1], first.state, given) for given in (memory, other))
+    assert ((second.logits - swapped.logits).abs().amax(dim=1) > 1e-6).all()
+    assert ((second.state.hidden - swapped.state.hidden).abs().amax(dim=2) > 1e-6).all()
+    torch.testing.assert_close(second.logits, model(SRC, SRC == 0, TRG_IN)[:, 1])  # the same memory twice
+
+
+def test_the_sentence_vector_forgets_its_first_words() -> None:
+    """CH-20: the gradient of c shrinks with the steps since a word was read, at the first weights.
+
+    By the paper's N(0, 0.01^2) z and r stand at 1/2 and U is orthogonal: a step back leaves (1 - z) I + z r U, half
+    of the state and a quarter of a rotation, so at most 3/4 of the length and at least 1/4.
+    """
+    torch.manual_seed(0)
+    model = rnnencdec.Model(rnnencdec.PRESETS["tiny"].model_copy(update={"init": "paper"}), 11, 11, 0).double()
+    src = torch.randint(4, 11, (1, 16))
+    kept: list[Tensor] = []
+    model.src_embedding.register_forward_hook(lambda _, __, output: kept.append(output))
+    memory = model.encode(src, torch.zeros_like(src, dtype=torch.bool))
+    rows = [torch.autograd.grad(unit, kept[0], retain_graph=True)[0][:, 0] for unit in memory.cache[0]]
+    norms = torch.stack(rows).norm(dim=(0, 2))  # by source position
+    ratios = norms[:-1] / norms[1:]
+    assert (ratios > 0.24).all()
+    assert (ratios < 0.76).all()
+    assert norms[0] < norms[-1] / 100
+
+
 def test_it_is_rnnsearch_with_a_constant_context(model: rnnencdec.Model) -> None:
-    """Bahdanau et al. (2015), A.2.2: c_i fixed to ->h_Tx. Attention over states that are all c gives c, whatever the
-    weights; RNNsearch's context is twice as wide, so its second half is 0 here."""
+    """CH-29; Bahdanau et al. (2015), A.2.2: c_i fixed to ->h_Tx. Attention over states that are all c gives c, whatever
+    the weights; RNNsearch's context is twice as wide, so its second half is 0 here."""
     encdec = rnnencdec.PRESETS["tiny"]
     config = rnnsearch.Config(
         d_embedding=encdec.d_embedding,
@@ -87,18 +119,20 @@ def test_it_is_rnnsearch_with_a_constant_context(model: rnnencdec.Model) -> None
         dropout=0.0,
     )
     search = rnnsearch.Model(config, VOCAB_SIZE, VOCAB_SIZE, 0).double().eval()
-    shared = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("encoder.")}
+    shared = {name.replace("encoder.", "forward_encoder."): tensor for name, tensor in model.state_dict().items()}
     for name in ("decoder.context.weight", "readout.context.weight"):
         shared[name] = torch.cat([shared[name], torch.randn_like(shared[name])], dim=1)
     missing, unexpected = search.load_state_dict(shared, strict=False)
     assert not unexpected
-    assert {name.split(".")[0] for name in missing} == {"forward_encoder", "backward_encoder", "attention"}
+    assert {name.split(".")[0] for name in missing} == {"backward_encoder", "attention"}
 
-    memory = model.encode(SRC, SRC == 0)
-    context = torch.cat([memory.cache, torch.zeros_like(memory.cache)], dim=1)
-    states = context[:, None].expand(-1, SRC.shape[1], -1).contiguous()
+    memory = search.encode(SRC, SRC == 0)
+    last = torch.stack([memory.states[0, 3], memory.states[1, 1]])  # of four and of two tokens
+    last[:, encdec.d_encoder :] = 0
+    states = last[:, None].expand(-1, SRC.shape[1], -1).contiguous()
     constant = Memory(states, SRC == 0, search.attention.keys(states))
-    state = rnnsearch.State(model.start(memory).hidden)
+    # s_0 = tanh(W_s <-h_1) in RNNsearch and tanh(W_s c) here: the other state that the fixed context replaces
+    state = rnnsearch.State(torch.tanh(search.initial(last[:, : encdec.d_encoder]))[:, None])
     expected = model(SRC, SRC == 0, TRG_IN)
     for t, prev in enumerate(TRG_IN.unbind(1)):
         step = search.step(prev, state, constant)

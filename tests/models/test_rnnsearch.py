@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -75,12 +77,83 @@ def test_an_encoder_state_joins_both_directions(model: rnnsearch.Model, src: tor
 
 
 def test_the_context_changes_from_step_to_step(model: rnnsearch.Model, src: torch.Tensor) -> None:
+    """CH-26"""
     memory = model.encode(src, src == 0)
     first = model.step(torch.tensor([2, 2]), model.start(memory), memory, need_attention=True)
     second = model.step(torch.tensor([5, 6]), first.state, memory, need_attention=True)
     assert first.attention is not None
     assert second.attention is not None
     assert not torch.allclose(first.attention, second.attention)
+
+
+def test_a_token_moves_the_next_alignment_and_not_its_own(model: rnnsearch.Model, src: torch.Tensor) -> None:
+    """CH-54: alpha_i is made from s_{i-1}, which has read the tokens before y_{i-1}; y_{i-1} enters s_i and the output.
+    Luong et al. (2015) align with h_t, which has read it."""
+    memory = model.encode(src, src == 0)
+    state, last = model.start(memory), torch.tensor([5, 5])
+    first, changed = (model.step(torch.tensor([token, token]), state, memory, need_attention=True) for token in (4, 8))
+    assert first.attention is not None
+    assert changed.attention is not None
+    assert torch.equal(first.attention, changed.attention)
+    assert ((first.logits - changed.logits).abs().amax(dim=1) > 1e-6).all()
+    after, after_changed = (
+        model.step(last, step.state, memory, need_attention=True).attention for step in (first, changed)
+    )
+    assert after is not None
+    assert after_changed is not None
+    assert ((after - after_changed).abs().amax(dim=1) > 1e-6).all()
+
+
+def test_the_source_half_of_the_energies_is_computed_once_a_sentence(model: rnnsearch.Model, src: torch.Tensor) -> None:
+    """CH-28: U_a h_j does not depend on i, so decoding never multiplies by U_a again, and beams share it."""
+    calls: list[torch.Tensor] = []
+    model.attention.key.register_forward_hook(lambda _, __, output: calls.append(output))
+    memory = model.encode(src, src == 0)
+    state, prev = model.start(memory), torch.tensor([2, 2])
+    for _ in range(5):
+        step = model.step(prev, state, memory)
+        state, prev = step.state, step.logits.argmax(dim=1)
+    assert len(calls) == 1
+    u, b = model.attention.key.weight, model.attention.key.bias
+    torch.testing.assert_close(memory.cache, torch.einsum("ad,bsd->bsa", u, memory.states) + b)
+
+
+@pytest.mark.parametrize("init", ["paper", "xavier"])
+def test_attention_brings_every_source_word_near(init: str) -> None:
+    """CH-38: gradient of the first output by source position, at the first weights. From the fixed vector it comes to
+    the first word through 23 states, each of which leaves at most 3/4 of it (z = r = 1/2, U orthogonal; 3/4 to the 23rd
+    is 1/750); attention holds a state of its own for each word."""
+    src = torch.randint(4, VOCAB_SIZE, (8, 24), generator=torch.Generator().manual_seed(1))
+
+    def gradient_by_position(backend: str) -> torch.Tensor:
+        torch.manual_seed(0)
+        model: Any = models.build({"type": backend, "preset": "tiny", "init": init}, VOCAB_SIZE, VOCAB_SIZE, 0).double()
+        kept: list[torch.Tensor] = []
+        model.src_embedding.register_forward_hook(lambda _, __, output: kept.append(output))
+        logits = model(src, src == 0, torch.full((8, 1), 2))
+        loss = torch.nn.functional.cross_entropy(logits[:, 0], torch.full((8,), 5))
+        return torch.autograd.grad(loss, kept[0])[0].norm(dim=(1, 2))
+
+    fixed, attended = gradient_by_position("rnnencdec"), gradient_by_position("rnnsearch")
+    assert fixed[0] < fixed[-1] / 750
+    assert attended.min() > attended.max() / 20
+
+
+def test_the_first_weights_are_those_of_the_paper() -> None:
+    """Bahdanau et al. (2015), B.1: W_a and U_a from N(0, 0.001^2), v_a and all biases 0, U orthogonal, the rest from
+    N(0, 0.01^2)."""
+    torch.manual_seed(0)
+    config = rnnsearch.Config(d_embedding=40, d_encoder=30, d_hidden=50, d_attention=60, d_maxout=30, init="paper")
+    model = rnnsearch.Model(config, 200, 200, 0)
+    deviations = {"attention.query.weight": 0.001, "attention.key.weight": 0.001}
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias") or name == "attention.energy.weight":
+            assert (parameter == 0).all(), name
+        elif name.endswith("recurrent.weight"):
+            for gate in parameter.detach().chunk(3):
+                torch.testing.assert_close(gate @ gate.t(), torch.eye(len(gate)), rtol=0, atol=1e-5)
+        else:
+            assert parameter.std().item() == pytest.approx(deviations.get(name, 0.01), rel=0.06), name
 
 
 def test_logits_follow_the_readout_of_the_paper(model: rnnsearch.Model, src: torch.Tensor) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mtkit.nn.additive import AdditiveAttention, attentive_scan
+from mtkit.nn.luong_attention import SourceScore
 from mtkit.nn.recurrent import GRUCell
 
 D_QUERY, D_MEMORY, D_ATTENTION, D_EMBEDDING = 3, 5, 4, 2
@@ -61,7 +62,7 @@ def scan_by_steps(
 
 
 def test_one_unit_by_hand() -> None:
-    """v = 2, W_a = 1, U_a = 1, s = 0, h = 0 and atanh(1/2): energies 0 and 1, attention 1 : e."""
+    """CH-24: v = 2, W_a = 1, U_a = 1, s = 0, h = 0 and atanh(1/2): energies 0 and 1, attention 1 : e."""
     attention = AdditiveAttention(1, 1, 1).double()
     with torch.no_grad():
         for parameter, value in ((attention.query.weight, 1), (attention.key.weight, 1), (attention.energy.weight, 2)):
@@ -76,7 +77,7 @@ def test_one_unit_by_hand() -> None:
 
 
 def test_energies_and_context_are_those_of_the_paper(attention: AdditiveAttention, pad_mask: Tensor) -> None:
-    """Pair by pair; query and memory differ in width, which a dot product could not bridge."""
+    """CH-24, CH-27: pair by pair; query and memory differ in width, which a dot product could not bridge."""
     queries, memory = normal(BATCH, D_QUERY), normal(BATCH, SRC_LEN, D_MEMORY, seed=1)
     context, weights = attention(queries, memory, attention.keys(memory), pad_mask)
     w, u, b, v = (p.detach().numpy() for p in (attention.query.weight, attention.key.weight, attention.key.bias,
@@ -90,6 +91,7 @@ def test_energies_and_context_are_those_of_the_paper(attention: AdditiveAttentio
 
 
 def test_attention_sums_to_one_and_padding_gets_none(attention: AdditiveAttention, pad_mask: Tensor) -> None:
+    """CH-25"""
     memory = normal(BATCH, SRC_LEN, D_MEMORY)
     _, weights = attention(normal(BATCH, D_QUERY), memory, attention.keys(memory), pad_mask)
     assert (weights[pad_mask] == 0).all()
@@ -139,6 +141,28 @@ def test_energies_far_from_zero_stay_finite(cell: GRUCell, attention: AdditiveAt
     (states.sum() + contexts.sum()).backward()
     assert keys.grad is not None
     assert keys.grad.isfinite().all()
+
+
+def test_the_additive_score_is_not_symmetric_where_a_dot_product_is() -> None:
+    """CH-37. Attention shows energies up to a constant, so compare differences: around three vectors a, b, c,
+    (e_ab - e_ac) + (e_bc - e_ba) + (e_ca - e_cb) = 0 for any score with e_xy = e_yx."""
+    attention = random_(AdditiveAttention(3, 3, 4))
+    vectors = normal(3, 3)
+    around = [[1, 2], [2, 0], [0, 1]]  # each vector attends to the next and the one after it
+    memory = torch.stack([vectors[pair] for pair in around])
+
+    def asymmetry(weights: Tensor) -> float:
+        return (weights[:, 0] / weights[:, 1]).log().sum().abs().item()
+
+    _, additive = attention(vectors, memory, attention.keys(memory), torch.zeros(3, 2, dtype=torch.bool))
+    dot = SourceScore("dot", 3, 3, 0, 0)
+    energies = dot(vectors[:, None], dot.keys(memory))[:, 0]
+    assert asymmetry(additive) > 1e-3
+    assert asymmetry(energies.softmax(dim=1)) < 1e-12
+    with torch.no_grad():
+        attention.query.weight.copy_(attention.key.weight)  # W_a = U_a: the one case where swapping changes nothing
+    _, tied = attention(vectors, memory, attention.keys(memory), torch.zeros(3, 2, dtype=torch.bool))
+    assert asymmetry(tied) < 1e-12
 
 
 def test_the_paper_scheme_starts_with_even_attention(pad_mask: Tensor) -> None:

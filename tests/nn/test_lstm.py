@@ -111,6 +111,49 @@ def test_a_stack_is_torchs_deep_lstm() -> None:
     torch.testing.assert_close(states.cell, c_after.transpose(0, 1))
 
 
+def test_a_stack_reads_token_by_token_what_it_reads_at_once() -> None:
+    torch.manual_seed(8)
+    stack = LSTMStack(3, 4, 2, dropout=0.0).double()
+    x = torch.randn(5, 2, 3, dtype=torch.float64)
+    top, after = stack.scan(x, stack.zero_states(2))
+    states = stack.zero_states(2)
+    for t, token in enumerate(x):
+        step, states = stack(token, states)
+        torch.testing.assert_close(step, top[t])
+    torch.testing.assert_close(states, after)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_every_layer_of_a_stack_passes_over_padding(reverse: bool) -> None:
+    torch.manual_seed(9)
+    stack = LSTMStack(3, 4, 3, dropout=0.0).double()
+    x = torch.randn(5, 2, 3, dtype=torch.float64)
+    mask = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    top, after = stack.scan(x, stack.zero_states(2), mask, reverse=reverse)
+    top_alone, alone = stack.scan(x[:3, 1:], stack.zero_states(1), reverse=reverse)
+    torch.testing.assert_close(top[:3, 1:], top_alone)
+    torch.testing.assert_close(after.hidden[1:], alone.hidden)
+    torch.testing.assert_close(after.cell[1:], alone.cell)
+
+
+def test_under_autocast_the_states_stay_in_float32() -> None:
+    torch.manual_seed(10)
+    cell = LSTMCell(3, 4)
+    x, zero = torch.randn(5, 2, 3), cell.zero_state(2)
+    mask = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    expected, expected_cells = cell.scan(cell.input(x), zero, zero, mask)
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden, cells = cell.scan(cell.input(x), zero, zero, mask)
+        step = cell(cell.input(x[0]), zero, zero)
+    assert {tensor.dtype for tensor in (hidden, cells, *step)} == {torch.float32}
+    torch.testing.assert_close(hidden, expected, rtol=0, atol=0.02)
+    torch.testing.assert_close(cells, expected_cells, rtol=0, atol=0.02)
+    torch.testing.assert_close(step[0], expected[0], rtol=0, atol=0.02)
+    narrow, wide = (torch.autograd.grad(h.sum(), cell.recurrent.weight)[0] for h in (hidden, expected))
+    assert narrow.dtype == torch.float32
+    torch.testing.assert_close(narrow, wide, rtol=0, atol=0.03 * wide.abs().max().item())
+
+
 def test_dropout_leaves_what_a_layer_carries_along_alone() -> None:
     """Zaremba et al. (2014), §3.1: an input of 0 stays 0 under dropout, so two layers of one differ only from below."""
     torch.manual_seed(5)
@@ -123,19 +166,18 @@ def test_dropout_leaves_what_a_layer_carries_along_alone() -> None:
     assert not torch.equal(stack.scan(ones, states)[0], stack.scan(ones, states)[0])
 
 
-def test_the_cell_path_has_no_weight_product(cell: LSTMCell) -> None:
+def test_the_cell_path_has_no_weight_product() -> None:
     """CH-05: with the gates held fixed, d c_T / d c_0 is the product of the forget gates alone."""
+    torch.manual_seed(7)
     gates = torch.randn(7, 1, 16, dtype=torch.float64)
-    c = torch.randn(1, 4, dtype=torch.float64, requires_grad=True)
-    after, product = c, torch.ones(1, 4, dtype=torch.float64)
-    for pre in gates:
-        _, after = lstm_step(pre, after)  # the gates do not see h: the direct path alone
-        product = product * torch.sigmoid(pre[:, 4:8])
+    c = torch.randn(1, 4, dtype=torch.float64)
+    product = torch.sigmoid(gates[:, 0, 4:8]).prod(dim=0)
     jacobian = torch.autograd.functional.jacobian(lambda start: _run(gates, start), c)
-    torch.testing.assert_close(jacobian[0, :, 0], torch.diag(product[0]))
+    torch.testing.assert_close(jacobian[0, :, 0], torch.diag(product))
 
 
 def _run(gates: Tensor, c: Tensor) -> Tensor:
+    """The last cell; the gates [len, batch, 4 d_hidden] are given and do not see h: the direct path alone."""
     for pre in gates:
         _, c = lstm_step(pre, c)
     return c
@@ -168,3 +210,10 @@ def test_uniform_weights_lie_in_their_bound() -> None:
     drawn = torch.cat([parameter.flatten() for parameter in stack.parameters()])
     assert drawn.abs().max() <= 0.08
     assert drawn.std().item() == pytest.approx(0.08 / 3**0.5, rel=0.02)
+    assert all(layer.input.bias.abs().max() > 0 for layer in stack.layers)
+
+
+def test_the_row_of_padding_is_zero_under_uniform_weights_too() -> None:
+    embedding = torch.nn.Embedding(7, 3, padding_idx=2)
+    initialize(embedding, "uniform", 0.08)
+    assert (embedding.weight == 0).all(dim=1).tolist() == [False, False, True, False, False, False, False]

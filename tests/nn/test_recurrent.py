@@ -1,4 +1,4 @@
-"""The GRU against its equations in NumPy, the scan against single steps, and the maxout readout."""
+"""The plain layer's Jacobians, the GRU against its equations, the scan against single steps, and maxout."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtkit.nn.recurrent import GRUCell, MaxoutReadout, initialize
+from mtkit.nn.recurrent import ElmanCell, GRUCell, LSTMCell, MaxoutReadout, initialize
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -161,8 +161,90 @@ def test_the_paper_scheme_draws_what_the_paper_says() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["paper", "xavier"])
-def test_recurrent_matrices_start_orthogonal_gate_by_gate(scheme: str) -> None:
-    cell = GRUCell(3, 8)
+@pytest.mark.parametrize(("cell", "n_gates"), [(ElmanCell(3, 8), 1), (GRUCell(3, 8), 3), (LSTMCell(3, 8), 4)])
+def test_recurrent_matrices_start_orthogonal_gate_by_gate(scheme: str, cell: torch.nn.Module, n_gates: int) -> None:
     initialize(cell, scheme)
-    for gate in cell.recurrent.weight.detach().chunk(3):
+    for gate in cell.recurrent.weight.detach().chunk(n_gates):
         torch.testing.assert_close(gate @ gate.t(), torch.eye(8), rtol=0, atol=1e-5)
+
+
+def test_xavier_bounds_each_gate_by_its_own_width() -> None:
+    """Glorot and Bengio (2010): U[-a, a] with a = sqrt(6 / (d_in + d_out)), where d_out is that of one gate."""
+    torch.manual_seed(0)
+    cell = GRUCell(40, 50, 60)
+    initialize(cell, "xavier")
+    for linear, d_input in ((cell.input, 40), (cell.context, 60)):
+        bound = (6 / (d_input + 50)) ** 0.5
+        assert 0.99 * bound < linear.weight.abs().max().item() <= bound
+        assert linear.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
+
+
+def elman(d_hidden: int, scale: float, *, linear: bool) -> ElmanCell:
+    """U is `scale` times an orthogonal matrix: all its eigenvalues have this modulus."""
+    torch.manual_seed(0)
+    cell = ElmanCell(3, d_hidden, linear=linear).double()
+    with torch.no_grad():
+        torch.nn.init.orthogonal_(cell.recurrent.weight).mul_(scale)
+    return cell
+
+
+def jacobian(cell: ElmanCell, inputs: Tensor, start: Tensor) -> Tensor:
+    """d h_T / d h_0, [d_hidden, d_hidden]; `inputs` [T, d_hidden] are W x + b."""
+
+    def run(state: Tensor) -> Tensor:
+        for step in inputs:
+            state = cell(step[None], state[None])[0]
+        return state
+
+    return torch.autograd.functional.jacobian(run, start, vectorize=True)
+
+
+def test_the_jacobian_of_a_linear_layer_is_a_power_of_its_matrix() -> None:
+    """CH-01"""
+    cell = random_(ElmanCell(3, 5, linear=True))
+    found = jacobian(cell, torch.randn(12, 5).double(), torch.randn(5).double())
+    expected = np.linalg.matrix_power(cell.recurrent.weight.detach().numpy(), 12)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-10, atol=1e-12 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("scale", [0.9, 1.0, 1.1])
+def test_a_linear_layers_gradient_vanishes_or_explodes_exponentially(scale: float) -> None:
+    """CH-02: log |J| over T is a line of slope log |lambda|; 0.9^100 = 2.7e-5 and 1.1^100 = 1.4e4."""
+    cell = elman(8, scale, linear=True)
+    for n_steps in (1, 10, 100):
+        norm = torch.linalg.matrix_norm(jacobian(cell, torch.randn(n_steps, 8).double(), torch.zeros(8).double()), 2)
+        assert norm.log().item() == pytest.approx(n_steps * np.log(scale), abs=1e-9)
+
+
+def test_the_jacobian_of_a_plain_layer_has_the_slopes_of_the_tanh() -> None:
+    """CH-03: J = prod_t diag(1 - tanh^2(a_t)) U, the latest step leftmost."""
+    cell = random_(ElmanCell(3, 5))
+    inputs, start = torch.randn(6, 5).double(), torch.randn(5).double()
+    u, state, expected = cell.recurrent.weight.detach().numpy(), start.numpy(), np.eye(5)
+    for step in inputs.numpy():
+        state = np.tanh(step + u @ state)
+        expected = np.diag(1 - state**2) @ u @ expected
+    np.testing.assert_allclose(jacobian(cell, inputs, start).numpy(), expected, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("scale", [0.9, 1.1])
+def test_the_tanh_makes_gradients_vanish_even_where_the_linear_layer_explodes(scale: float) -> None:
+    """CH-03: a modulus above 1 is necessary for explosion, not sufficient."""
+    plain = elman(32, scale, linear=False)
+    inputs = 0.5 * torch.randn(100, 32, generator=torch.Generator().manual_seed(1)).double()
+    norms = [torch.linalg.matrix_norm(jacobian(plain, inputs[:n], torch.zeros(32).double()), 2) for n in (25, 50, 100)]
+    assert norms[0] < scale**25
+    assert norms[1] < norms[0] / 10
+    assert norms[2] < min(norms[1] / 10, scale**100 / 100)
+
+
+def test_of_a_linear_and_a_plain_layer_only_one_is_bounded() -> None:
+    """h' = x + 2 h from 0 with x = 1: 1, 3, 7; the other is tanh of the same sums."""
+    for linear, expected in ((True, 7.0), (False, np.tanh(1 + 2 * np.tanh(1 + 2 * np.tanh(1))))):
+        cell = ElmanCell(1, 1, linear=linear).double()
+        with torch.no_grad():
+            cell.recurrent.weight.fill_(2)
+        state = torch.zeros(1, 1).double()
+        for _ in range(3):
+            state = cell(torch.ones(1, 1).double(), state)
+        assert state.item() == pytest.approx(expected)
