@@ -230,3 +230,34 @@ def test_no_sentence_gives_no_translation(table_model):
 def test_a_model_without_finite_numbers_is_an_error(table_model, broken):
     with pytest.raises(MtkitError, match="the model gives a log-probability of"):
         search(table_model(lambda source, prefix: {token: broken for token in range(6)}, 6), beam_size=2)
+
+
+@pytest.mark.parametrize(("beta", "tokens"), [(0.0, [C]), (1.0, [A, B])])
+def test_coverage_prefers_the_hypothesis_that_looks_at_every_word(table_model, beta, tokens):
+    """Two source words and EOS; the table looks at column (sum of the prefix) mod 3, by hand:
+
+    [C] looks at columns 0 and C % 3 = 0: the second word gets nothing, log(10^-6) = -13.8.
+    [A, B] looks at 0, A % 3 = 1 and (A + B) % 3 = 0: both words have at least 1, no penalty.
+    """
+
+    def probabilities(source, prefix):
+        return {(): {C: 0.6, A: 0.4}, (A,): {B: 0.9, EOS: 0.1}}.get(prefix, {EOS: 1.0})
+
+    assert (A % 3, C % 3, (A + B) % 3) == (1, 0, 0)
+    model = table_model(probabilities, 7)
+    (found,) = search(model, [(A, A)], length_penalty=LengthPenalty(0.0), beam_size=3, n_best=2, coverage_beta=beta)
+    assert found[0].tokens == tokens
+    expected = {
+        (C,): math.log(0.6) + beta * math.log(1e-6),
+        (A, B): math.log(0.4 * 0.9),
+        (A,): math.log(0.4 * 0.1),  # looks at columns 0 and 1
+    }
+    for each in found:
+        assert each.score == pytest.approx(expected[tuple(each.tokens)], abs=1e-5)
+        assert each.attention is None
+
+
+def test_greedy_search_scores_coverage_too(table_model):
+    model = table_model(lambda source, prefix: {EOS: 1.0} if prefix else {C: 1.0}, 7)
+    (found,) = search(model, [(A, A)], length_penalty=LengthPenalty(0.0), beam_size=1, coverage_beta=0.5)
+    assert found[0].score == pytest.approx(0.5 * math.log(1e-6))

@@ -7,6 +7,7 @@ import torch
 
 from mtkit.errors import RequestError
 from mtkit.search import LengthPenalty
+from mtkit.search.penalties import counted_for_coverage, coverage_penalty
 
 
 def test_power_penalty_is_the_length_to_the_alpha():
@@ -44,3 +45,20 @@ def test_alpha_outside_0_to_10_is_refused(alpha):
 def test_unknown_normalization_is_refused():
     with pytest.raises(RequestError, match="expected one of power, gnmt; got 'mean'"):
         LengthPenalty(1.0, "mean")
+
+
+def test_coverage_penalty_is_equation_14_of_wu_et_al():
+    """beta x sum_i log(min(sum_j a_ij, 1)); the last column is EOS and does not count."""
+    coverage = torch.tensor([[0.5, 1.3, 0.25, 0.1], [1.0, 2.0, 1.0, 0.0]])
+    is_counted = torch.tensor([True, True, True, False])
+    expected = 0.2 * (math.log(0.5) + math.log(0.25))
+    assert coverage_penalty(coverage, is_counted, 0.2).tolist() == pytest.approx([expected, 0.0])
+
+
+def test_a_source_word_without_any_attention_costs_a_finite_sum():
+    assert coverage_penalty(torch.zeros(1), torch.ones(1).bool(), 1.0).item() == pytest.approx(math.log(1e-6))
+
+
+def test_neither_padding_nor_eos_counts_for_coverage():
+    mask = torch.tensor([[False, False, False], [False, True, True]])
+    assert counted_for_coverage(mask).tolist() == [[True, True, False], [False, False, False]]
