@@ -182,11 +182,12 @@ class DecoderLayer(nn.Module):
     def step(
         self, x: Tensor, past: KeysValues, source: KeysValues, src_mask: Tensor, need_attention: bool
     ) -> tuple[Tensor, KeysValues, Tensor | None]:
-        """One position: x [rows, 1, d_model]; returns also the longer cache and the attention [rows, src_len]."""
+        """One position: x [rows, 1, d_model]; returns also the new cache and the attention [rows, src_len]."""
         queries, new = self.self_attention.project_all(self.around_self_attention.before(x))
         past = KeysValues(torch.cat([past.keys, new.keys], dim=2), torch.cat([past.values, new.values], dim=2))
-        seen = past if self.window is None else KeysValues(*(part[:, :, -self.window - 1 :] for part in past))
-        attended, _ = self.self_attention.attend(queries, seen, None)
+        if self.window is not None:  # what no later position will see is dropped
+            past = KeysValues(*(part[:, :, -self.window - 1 :] for part in past))
+        attended, _ = self.self_attention.attend(queries, past, None)
         x = self.around_self_attention.after(x, attended)
         # The k rows of a sentence ask its one memory row k questions: [batch, k, d_model].
         n_rows, _, d_model = x.shape
@@ -206,9 +207,10 @@ def _positions(config: Config) -> nn.Module:
 
 
 class State(NamedTuple):
-    """Keys and values of the target prefix, a pair for each decoder layer."""
+    """Keys and values of the target prefix, a pair for each decoder layer; with a window, of its end alone."""
 
     layers: tuple[KeysValues, ...]
+    read: Tensor  # [rows, trg_len, 0]: holds nothing, its length is the number of tokens read
 
 
 class Model(TranslationModel):
@@ -263,10 +265,11 @@ class Model(TranslationModel):
 
     def start(self, memory: Memory) -> State:
         nothing = KeysValues(*(part[:, :, :0] for part in memory.cache[0]))
-        return State(tuple(nothing for _ in self.decoder))
+        return State(tuple(nothing for _ in self.decoder), memory.states.new_empty(memory.states.size(0), 0, 0))
 
     def step(self, prev: Tensor, state: State, memory: Memory, *, need_attention: bool = False) -> Step:
-        x = self.trg_positions(self.trg_embedding(prev[:, None]), start=state.layers[0].keys.size(2))
+        n_rows, n_read, _ = state.read.shape
+        x = self.trg_positions(self.trg_embedding(prev[:, None]), start=n_read)
         src_mask = key_pad_mask(memory.src_pad_mask)
         # Heads of the layer below the last follow word alignments best (Garg et al. 2019, §4).
         asked_layer = max(len(self.decoder) - 2, 0) if need_attention else -1
@@ -276,7 +279,7 @@ class Model(TranslationModel):
             layers.append(past)
             attention = weights if number == asked_layer else attention
         logits = self.output(self.decoder_norm(x).squeeze(1))
-        return Step(logits, State(tuple(layers)), attention)
+        return Step(logits, State(tuple(layers), state.read.new_empty(n_rows, n_read + 1, 0)), attention)
 
     def features(self, src: Tensor, src_pad_mask: Tensor, trg_in: Tensor) -> Tensor:
         memory = self.encode(src, src_pad_mask)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
 from mtkit import models
-from mtkit.models.transformer import PRESETS, Config, DecoderLayer, EncoderLayer, Model
+from mtkit.models.transformer import PRESETS, Config, DecoderLayer, EncoderLayer, Model, Residual
 from mtkit.nn.attention import MultiHeadAttention
+from mtkit.nn.dropout import Dropout
 from mtkit.nn.masks import causal_mask, key_pad_mask
 
 PAD, BOS, EOS = 0, 2, 3
@@ -42,7 +44,7 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def test_the_published_sizes_have_the_published_number_of_parameters() -> None:
-    """Vaswani et al. (2017), Table 3, with the shared vocabulary of about 37,000 tokens (§5.1)."""
+    """CH-113; Vaswani et al. (2017), Table 3, with the shared vocabulary of about 37,000 tokens (§5.1)."""
     vocab_size = 37_000
     published_millions = {"base": 65, "big": 213}
     expected_millions = {"base": 63.08, "big": 214.2}
@@ -62,7 +64,65 @@ def test_the_published_sizes_have_the_published_number_of_parameters() -> None:
         assert count / 1e6 == pytest.approx(published_millions[name], rel=0.03)
 
 
+def count(*modules: nn.Module) -> int:
+    """Parameters."""
+    return sum(parameter.numel() for module in modules for parameter in module.parameters())
+
+
+@pytest.mark.parametrize(("name", "d", "d_ff"), [("base", 512, 2048), ("big", 1024, 4096)])
+def test_parameters_by_block(name: str, d: int, d_ff: int) -> None:
+    """CH-113, CH-114, CH-115"""
+    vocab_size = 37_000
+    with torch.device("meta"):
+        model = Model(PRESETS[name], vocab_size, vocab_size, PAD)
+    attention, norm, feed_forward = 4 * d * d + 4 * d, 2 * d, 2 * d * d_ff + d_ff + d
+    encoder, decoder = count(*model.encoder), count(*model.decoder)
+    assert encoder == 6 * (attention + feed_forward + 2 * norm)
+    assert decoder == 6 * (2 * attention + feed_forward + 3 * norm)
+    assert decoder - encoder == 6 * (4 * d**2 + 4 * d + 2 * d), "attention over the source and its normalisation"
+    assert count(model.src_embedding, model.output) == 2 * vocab_size * d
+    assert count(model) == encoder + decoder + vocab_size * d, "one matrix serves three times"
+    norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
+    assert {count(module) for module in norms} == {2 * d}
+    assert len(norms) == 6 * (2 + 3)
+    assert count(*norms) / count(model) < 0.0005
+    if name == "base":  # in millions: 18.94 for the embeddings, 18.91 and 25.22 for the stacks
+        assert [round(n / 1e6, 2) for n in (vocab_size * d, encoder, decoder)] == [18.94, 18.91, 25.22]
+
+
+def test_the_number_of_heads_changes_no_size() -> None:
+    """CH-78"""
+    sizes = set()
+    for n_heads in (1, 4, 8, 16, 32):
+        with torch.device("meta"):
+            sizes.add(count(Model(PRESETS["base"].model_copy(update={"n_heads": n_heads}), V, V, PAD)))
+    assert sizes == {44_138_496 + 512 * V}
+
+
+def test_shapes_from_tokens_to_logits() -> None:
+    """CH-111: the base model, [B, S] -> [B, S, 512] six times over; [B, T] -> [B, T, 512] -> [B, T, V]."""
+    vocab_size, batch_size, src_len, trg_len = 50, 2, 7, 5
+    shapes = []
+    with torch.device("meta"):
+        model = Model(PRESETS["base"], vocab_size, vocab_size, PAD)
+        for layer in (*model.encoder, *model.decoder):
+            layer.register_forward_hook(lambda _module, _inputs, output: shapes.append(tuple(output.shape)))
+        src = torch.zeros(batch_size, src_len, dtype=torch.long)
+        trg_in = torch.zeros(batch_size, trg_len, dtype=torch.long)
+        logits = model(src, src == PAD, trg_in)
+        memory = model.encode(src, src == PAD)
+        step = model.step(trg_in[:, 0], model.start(memory), memory)
+    assert model.src_embedding(src).shape == (batch_size, src_len, 512)
+    assert shapes[:12] == [(batch_size, src_len, 512)] * 6 + [(batch_size, trg_len, 512)] * 6
+    assert memory.states.shape == (batch_size, src_len, 512)
+    assert logits.shape == (batch_size, trg_len, vocab_size)
+    assert step.logits.shape == (batch_size, vocab_size)
+    assert {tuple(part.shape) for pair in memory.cache for part in pair} == {(batch_size, 8, src_len, 64)}
+    assert {tuple(part.shape) for pair in step.state.layers for part in pair} == {(batch_size, 8, 1, 64)}
+
+
 def test_the_presets_are_those_of_table_3() -> None:
+    """CH-112; 0.3 is the big model's dropout for En-De, 0.1 the one for En-Fr."""
     base, big = PRESETS["base"], PRESETS["big"]
     assert (base.n_layers, base.d_model, base.d_ff, base.n_heads, base.dropout) == (6, 512, 2048, 8, 0.1)
     assert (big.n_layers, big.d_model, big.d_ff, big.n_heads, big.dropout) == (6, 1024, 4096, 16, 0.3)
@@ -71,6 +131,7 @@ def test_the_presets_are_those_of_table_3() -> None:
 
 
 def test_a_target_position_knows_nothing_of_those_behind_it() -> None:
+    """CH-108"""
     model = build()
     src, src_pad_mask, trg_in = batch()
     before = model(src, src_pad_mask, trg_in)
@@ -82,6 +143,20 @@ def test_a_target_position_knows_nothing_of_those_behind_it() -> None:
         assert not torch.allclose(after[0, position], before[0, position])
         if position + 1 < trg_in.size(1):
             assert not torch.allclose(after[0, -1], before[0, -1]), "later positions do see it"
+
+
+def test_no_gradient_flows_from_an_output_to_a_later_position() -> None:
+    """CH-108"""
+    model = build()
+    src, src_pad_mask, trg_in = batch()
+    embedded: list[Tensor] = []
+    model.trg_positions.register_forward_hook(lambda _module, _inputs, output: embedded.append(output))
+    features = model.features(src, src_pad_mask, trg_in)
+    for position in range(trg_in.size(1)):
+        upstream = torch.randn_like(features[:, position])
+        (slopes,) = torch.autograd.grad(features[:, position], embedded[-1], upstream, retain_graph=True)
+        assert slopes[:, position + 1 :].eq(0).all()
+        assert slopes[:, : position + 1].abs().amax(-1).gt(0).all()
 
 
 def test_every_source_position_sees_every_other() -> None:
@@ -107,6 +182,7 @@ def test_source_padding_changes_nothing() -> None:
 
 
 def test_cross_attention_is_the_only_way_from_source_to_target() -> None:
+    """CH-110"""
     model = build()
     src, src_pad_mask, trg_in = batch()
     other = src.where(src_pad_mask | (src == EOS), 10)
@@ -119,7 +195,7 @@ def test_cross_attention_is_the_only_way_from_source_to_target() -> None:
 
 
 def test_without_positions_the_encoder_would_be_blind_to_order() -> None:
-    """A permuted source gives permuted states once the position signal is taken away, and other ones with it."""
+    """CH-60: a permuted source gives permuted states once the position signal is taken away, and other ones with it."""
     model = build()
     src = torch.tensor([[4, 5, 6, 7]])
     order = torch.tensor([2, 0, 3, 1])
@@ -139,6 +215,7 @@ def test_without_positions_the_encoder_would_be_blind_to_order() -> None:
     ],
 )
 def test_tied_matrices_are_one_matrix(tied: str, same: set[str]) -> None:
+    """CH-118"""
     model = build(tied_embeddings=tied)
     matrices = {name: getattr(model, name).weight for name in ("src_embedding", "trg_embedding", "output")}
     places = {name: matrix.data_ptr() for name, matrix in matrices.items()}
@@ -163,6 +240,7 @@ def copy_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> N
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_an_encoder_layer_equals_torchs(norm: str) -> None:
+    """CH-107"""
     config = Config(**SIZES, norm=norm)
     torch.manual_seed(1)
     ours = EncoderLayer(config)
@@ -184,6 +262,7 @@ def test_an_encoder_layer_equals_torchs(norm: str) -> None:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_a_decoder_layer_equals_torchs(norm: str) -> None:
+    """CH-107"""
     config = Config(**SIZES, norm=norm)
     torch.manual_seed(2)
     ours = DecoderLayer(config)
@@ -209,6 +288,7 @@ def test_a_decoder_layer_equals_torchs(norm: str) -> None:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_steps_give_what_teacher_forcing_gives(norm: str) -> None:
+    """CH-109"""
     model = build(norm=norm)
     src, src_pad_mask, trg_in = batch()
     expected = model(src, src_pad_mask, trg_in)
@@ -243,6 +323,7 @@ def test_the_beams_of_a_sentence_share_its_memory() -> None:
 
 
 def test_a_translation_may_be_longer_than_the_position_table() -> None:
+    """CH-105"""
     model = build()
     length = model.trg_positions.table.size(0) + 5
     trg_in = torch.full((1, length), 4)
@@ -250,7 +331,52 @@ def test_a_translation_may_be_longer_than_the_position_table() -> None:
     assert torch.isfinite(model(src[:1], src_pad_mask[:1], trg_in)).all()
 
 
+def test_dropout_stands_at_each_block_and_at_the_embeddings() -> None:
+    """CH-117: on every block's output and both sums of embeddings and positions; on request inside the blocks too."""
+    n_layers = SIZES["n_layers"]
+    assert n_layers == 2
+    model = build(dropout=0.1, attention_dropout=0.2, ff_dropout=0.3).train()
+    seen = []
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.register_forward_hook(lambda module, _inputs, _output: seen.append(module.p))
+    model(*batch())
+    blocks = 2 * 2 + 3 * 2  # two in a layer of the encoder, three in one of the decoder
+    assert seen.count(0.1) == blocks + 2
+    assert seen.count(0.2) == 2 * 1 + 2 * 2
+    assert seen.count(0.3) == 2 + 2
+
+
+def test_dropout_drops_the_output_of_a_block_and_keeps_what_it_is_added_to() -> None:
+    """CH-117"""
+    torch.manual_seed(4)
+    around = Residual(Config(**{**SIZES, "dropout": 0.5}, norm="pre")).train()
+    x, block_output = torch.randn(50, 16), torch.randn(50, 16)
+    added = around.after(x, block_output) - x
+    dropped = added.abs() < 1e-6
+    assert torch.allclose(added[~dropped], 2 * block_output[~dropped], rtol=0, atol=1e-5)
+    # 800 elements: three standard errors of a half are 0.053
+    assert abs(dropped.float().mean().item() - 0.5) <= 0.053
+
+
+def test_post_norm_normalises_the_sum_and_pre_norm_what_a_block_reads() -> None:
+    """CH-107: LayerNorm(x + block(x)), against x + block(LayerNorm(x)); in float64 from the definition."""
+    generator = torch.Generator().manual_seed(8)
+    x, block_output = torch.randn(3, 16, generator=generator), torch.randn(3, 16, generator=generator)
+
+    def normalised(rows: Tensor) -> np.ndarray:
+        rows = rows.double().numpy()
+        return (rows - rows.mean(1, keepdims=True)) / np.sqrt(rows.var(1, keepdims=True) + 1e-5)
+
+    post, pre = Residual(Config(**SIZES, norm="post")), Residual(Config(**SIZES, norm="pre"))
+    assert torch.equal(post.before(x), x)
+    assert np.allclose(post.after(x, block_output).detach().numpy(), normalised(x + block_output), rtol=0, atol=1e-5)
+    assert np.allclose(pre.before(x).detach().numpy(), normalised(x), rtol=0, atol=1e-5)
+    assert torch.equal(pre.after(x, block_output), x + block_output)
+
+
 def test_dropout_acts_on_embeddings_and_blocks_while_training() -> None:
+    """CH-117"""
     model = build(dropout=0.5).train()
     src, src_pad_mask, trg_in = batch()
     first, second = model(src, src_pad_mask, trg_in), model(src, src_pad_mask, trg_in)
@@ -268,6 +394,10 @@ def test_dropout_acts_on_embeddings_and_blocks_while_training() -> None:
         ({"dropout": -0.1}, "greater than or equal to 0"),
         ({"n_layers": 0}, "greater than or equal to 1"),
         ({"norm": "mid"}, "'pre' or 'post'"),
+        ({"kv": "gqa", "n_heads": 8, "n_kv_groups": 3}, "n_kv_groups: 3 does not divide n_heads 8"),
+        ({"kv": "all"}, "'mha', 'gqa', 'mqa' or 'mla'"),
+        ({"window": 0}, "greater than or equal to 1"),
+        ({"positions": "learned", "max_positions": 0}, "greater than or equal to 1"),
         ({"n_headz": 4}, "Extra inputs are not permitted"),
     ],
 )

@@ -8,10 +8,19 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.functional import jacobian
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtkit.nn import attention
-from mtkit.nn.attention import KeysValues, MultiHeadAttention, attention_weights, join_heads, split_heads
+from mtkit.nn.attention import (
+    KeysValues,
+    MultiHeadAttention,
+    attention_weights,
+    join_heads,
+    split_heads,
+    weighted_sum,
+)
 from mtkit.nn.masks import causal_mask, key_pad_mask
 
 BATCH, HEADS, N_QUERIES, N_KEYS, D_HEAD = 3, 4, 5, 7, 8
@@ -59,6 +68,7 @@ def random_module(d_model: int, n_heads: int) -> MultiHeadAttention:
 
 
 def test_weights_are_the_softmax_of_scaled_products() -> None:
+    """CH-59"""
     queries, keys = draw(BATCH, HEADS, N_QUERIES, D_HEAD, seed=1), draw(BATCH, HEADS, N_KEYS, D_HEAD, seed=2)
     mask = key_pad_mask(pad_mask())
     expected, _ = numpy_attention(queries, keys, keys, mask)
@@ -103,6 +113,7 @@ def test_energies_far_below_zero_in_half_precision_stay_finite() -> None:
 def test_plain_and_fused_path_and_torch_agree(
     monkeypatch: pytest.MonkeyPatch, kind: str, dtype: torch.dtype, tolerance: float
 ) -> None:
+    """CH-59, against torch.nn.functional.scaled_dot_product_attention"""
     module = random_module(HEADS * D_HEAD, HEADS).to(dtype)
     n_queries = {"causal": N_KEYS, "cross": N_QUERIES, "step": 1}[kind]
     mask = causal_mask(N_KEYS) if kind == "causal" else key_pad_mask(pad_mask())
@@ -119,6 +130,7 @@ def test_plain_and_fused_path_and_torch_agree(
 
 
 def test_context_is_that_of_the_equation_on_both_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CH-59, against float64"""
     module = random_module(HEADS * D_HEAD, HEADS)
     with torch.no_grad():
         module.output.weight.copy_(torch.eye(HEADS * D_HEAD))
@@ -157,7 +169,7 @@ def test_one_product_for_all_projections_equals_separate_ones() -> None:
 
 
 def test_heads_together_equal_the_sum_of_single_heads() -> None:
-    """Concat(head_1, …) W^O = sum of head_i W^O_i, each head with its own rows of the projections."""
+    """CH-76: Concat(head_1, …) W^O = sum of head_i W^O_i, each head with its own rows of the projections."""
     module = random_module(HEADS * D_HEAD, HEADS)
     x = draw(BATCH, N_KEYS, HEADS * D_HEAD, seed=4)
     mask = key_pad_mask(pad_mask())
@@ -219,3 +231,132 @@ def test_dropout_on_the_weights_is_for_training_alone() -> None:
 def test_masks_say_true_for_what_may_not_be_looked_at() -> None:
     assert causal_mask(3).tolist() == [[False, True, True], [False, False, True], [False, False, False]]
     assert key_pad_mask(torch.tensor([[False, True]])).shape == (1, 1, 1, 2)
+
+
+def attend_to_itself(module: MultiHeadAttention, x: Tensor) -> Tensor:
+    """Self-attention without a mask, x [batch, length, d_model]."""
+    queries, memory = module.project_all(x)
+    return module.attend(queries, memory, None)[0]
+
+
+def test_shapes_of_single_head_self_attention() -> None:
+    """CH-58: queries, keys and values [T, d_k], weights [T, T] whose rows sum to 1, output [T, d_v]."""
+    module = random_module(D_HEAD, 1)
+    queries, memory = module.project_all(draw(1, N_KEYS, D_HEAD, seed=4))
+    assert queries.shape == memory.keys.shape == memory.values.shape == (1, 1, N_KEYS, D_HEAD)
+    weights = attention_weights(queries, memory.keys, None)
+    assert weights.shape == (1, 1, N_KEYS, N_KEYS)
+    assert torch.allclose(weights.sum(-1), torch.ones(1, 1, N_KEYS))
+    values = memory.values[..., :3]  # d_v need not be d_k
+    assert weighted_sum(weights, values).shape == (1, 1, N_KEYS, 3)
+
+
+def test_order_means_nothing_to_self_attention() -> None:
+    """CH-60: permuted positions give permuted outputs."""
+    module = random_module(HEADS * D_HEAD, HEADS)
+    x = draw(BATCH, N_KEYS, HEADS * D_HEAD, seed=4)
+    order = torch.tensor([3, 6, 0, 1, 5, 2, 4])
+    found = attend_to_itself(module, x[:, order])
+    assert torch.allclose(found, attend_to_itself(module, x)[:, order], rtol=0, atol=1e-5)
+    assert not torch.allclose(found, attend_to_itself(module, x), rtol=0, atol=1e-2)
+
+
+def test_two_projections_allow_one_sided_relations() -> None:
+    """CH-68: q_i . k_j and q_j . k_i differ; they cannot where W^Q = W^K."""
+    module = random_module(HEADS * D_HEAD, HEADS)
+    x = draw(BATCH, N_KEYS, HEADS * D_HEAD, seed=4)
+    queries, memory = module.project_all(x)
+    energy = queries @ memory.keys.transpose(-2, -1)
+    assert (energy - energy.transpose(-2, -1)).abs().amax((-2, -1)).min() > 1
+    with torch.no_grad():
+        module.query.weight.copy_(module.key_value.weight.chunk(2)[0])
+        module.query.bias.copy_(module.key_value.bias.chunk(2)[0])
+    queries, memory = module.project_all(x)
+    energy = queries @ memory.keys.transpose(-2, -1)
+    assert torch.allclose(energy, energy.transpose(-2, -1), rtol=0, atol=1e-4)
+
+
+def test_every_position_reaches_every_other_in_one_layer() -> None:
+    """CH-72: by gradients, d output_i / d input_j is nowhere 0."""
+    module = random_module(HEADS * D_HEAD, HEADS)
+    x = draw(1, 12, HEADS * D_HEAD, seed=4)
+    slopes = jacobian(lambda inputs: attend_to_itself(module, inputs)[0].sum(-1), x)[:, 0]
+    assert slopes.shape == (12, 12, HEADS * D_HEAD)
+    assert slopes.norm(dim=-1).min() > 1e-4
+
+
+def test_all_positions_at_once_give_what_one_at_a_time_gives() -> None:
+    """CH-73"""
+    module = random_module(HEADS * D_HEAD, HEADS)
+    x = draw(BATCH, N_KEYS, HEADS * D_HEAD, seed=4)
+    queries, memory = module.project_all(x)
+    together, _ = module.attend(queries, memory, causal_mask(N_KEYS))
+    for position in range(N_KEYS):
+        one = module.project_queries(x[:, position : position + 1])
+        seen = module.project_keys_values(x[:, : position + 1])
+        alone, _ = module.attend(one, seen, None)
+        assert torch.allclose(alone[:, 0], together[:, position], rtol=0, atol=1e-5)
+
+
+def test_the_number_of_operations_does_not_grow_with_the_length() -> None:
+    """CH-73: nothing waits for another position, whatever the length."""
+
+    class Counter(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.count += 1
+            return func(*args, **(kwargs or {}))
+
+    module = random_module(HEADS * D_HEAD, HEADS)
+    counts = []
+    for length in (2, 100):
+        x = draw(1, length, HEADS * D_HEAD, seed=4)
+        with Counter() as counter:
+            attend_to_itself(module, x)
+        counts.append(counter.count)
+    assert counts[0] == counts[1] > 0
+
+
+def test_the_output_projection_alone_mixes_heads() -> None:
+    """CH-77: block i of the output does not know the values of head j != i, unless W^O mixes them."""
+    module = random_module(HEADS * D_HEAD, HEADS)
+    queries, keys = draw(1, HEADS, 2, D_HEAD, seed=1), draw(1, HEADS, 3, D_HEAD, seed=2)
+    values = draw(1, HEADS, 3, D_HEAD, seed=3)
+
+    def influence() -> Tensor:
+        """[output block, head]: the largest slope of one in the other's values."""
+        slopes = jacobian(lambda values: module.attend(queries, KeysValues(keys, values), None)[0][0, 0], values)
+        return slopes.view(HEADS, D_HEAD, HEADS, -1).abs().amax((1, 3))
+
+    assert influence().min() > 1e-3
+    with torch.no_grad():
+        module.output.weight.copy_(torch.eye(HEADS * D_HEAD))
+    without = influence()
+    assert without.diagonal().min() > 1e-3
+    assert without[~torch.eye(HEADS, dtype=torch.bool)].eq(0).all()
+
+
+@pytest.mark.parametrize("block", [1, 16, 200])
+def test_attention_block_by_block_is_the_same_attention(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CH-91: a softmax kept up over blocks of keys, which never holds the n x n matrix, gives what both paths give."""
+    length = 200
+    module = random_module(HEADS * D_HEAD, HEADS)
+    queries, keys, values = (3 * draw(1, HEADS, length, D_HEAD, seed=seed) for seed in (1, 2, 3))
+    mask = causal_mask(length)
+    q, k, v = queries.double() / math.sqrt(D_HEAD), keys.double(), values.double()
+    highest = torch.full((1, HEADS, length, 1), -math.inf, dtype=torch.float64)
+    total, context = torch.zeros_like(highest), torch.zeros_like(v)
+    for start in range(0, length, block):
+        part = slice(start, start + block)
+        energy = (q @ k[:, :, part].transpose(-2, -1)).masked_fill(mask[:, part], -math.inf)
+        new_highest = torch.maximum(highest, energy.amax(-1, keepdim=True))
+        shrink, exponential = (highest - new_highest).exp(), (energy - new_highest).exp()
+        total = total * shrink + exponential.sum(-1, keepdim=True)
+        context = context * shrink + exponential @ v[:, :, part]
+        highest = new_highest
+    expected = module.output(join_heads(context / total).float())
+    for limit in (1000, 0):
+        monkeypatch.setattr(attention, "_PLAIN_BELOW", limit)
+        found, _ = module.attend(queries, KeysValues(keys, values), mask)
+        assert torch.allclose(found, expected, rtol=0, atol=2e-5)
