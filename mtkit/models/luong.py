@@ -53,7 +53,7 @@ class Config(BaseModel):
         "local_p: a window whose middle is predicted",
     )
     score: Literal["dot", "general", "concat", "location"] = Field(
-        default="general", description="how a source position is scored; location looks at no source state"
+        default="general", description="how a source position is scored, if at all; location looks at no source state"
     )
     window: int = Field(default=10, ge=1, description="D: local attention looks at most this far to each side")
     gaussian: Literal["paper", "chapter", "none"] = Field(

@@ -106,6 +106,26 @@ def test_a_reversed_source_keeps_its_positions(attention: str) -> None:
         assert looked.tolist() == [True, True, False, False, False]  # the text's first word, though it was read last
 
 
+@pytest.mark.parametrize("attention", ["local_m", "local_p"])
+def test_steps_through_a_long_source_are_those_of_training(attention: str) -> None:
+    """A step fetches its window of a long source; teacher forcing hides what is outside. Two beams a sentence."""
+    model = build(attention=attention, window=1, input_feeding=False)
+    src = torch.randint(4, 11, (2, 40))
+    src[0, 39], src[1, 9], src[1, 10:] = EOS_ID, EOS_ID, PAD_ID
+    beams = torch.tensor([[BOS_ID, 5, 6], [BOS_ID, 6, 4], [BOS_ID, 9, 9], [BOS_ID, 4, 10]])
+    memory = model.encode(src, src == PAD_ID)
+    state = models.select_rows(model.start(memory), torch.tensor([0, 0, 1, 1]))
+    twice = src.repeat_interleave(2, dim=0)
+    trained = model(twice, twice == PAD_ID, beams)
+    for t, prev in enumerate(beams.unbind(1)):
+        step = model.step(prev, state, memory, need_attention=True)
+        state = step.state
+        torch.testing.assert_close(step.logits, trained[:, t])
+        assert step.attention is not None
+        assert ((step.attention > 0).sum(1) <= 3).all()
+        assert (step.attention[2:, 10:] == 0).all()
+
+
 def test_without_attention_the_source_reaches_the_decoder_through_its_first_state_alone() -> None:
     """The base system of the paper's table 1."""
     model = build(attention="none", input_feeding=False)

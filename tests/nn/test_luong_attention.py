@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from mtkit.nn import luong_attention
 from mtkit.nn.additive import AdditiveAttention
 from mtkit.nn.luong_attention import LuongAttention, SourceScore
 
@@ -127,6 +128,20 @@ def test_a_source_longer_than_the_location_table_gets_no_weight_behind_it() -> N
     torch.testing.assert_close(found.sum(-1), torch.ones(2, 3).double())
 
 
+@pytest.mark.parametrize("kind", ["local_m", "local_p"])
+@pytest.mark.parametrize("gaussian", ["paper", "chapter"])
+def test_a_window_of_location_scores_ends_with_the_table(kind: str, gaussian: str) -> None:
+    """Behind it every score is missing: a window there would be empty, and its softmax not a number."""
+    query, memory, mask = example(batch=1, n=20, src_len=20)
+    module = attention(kind, "location", window=2, gaussian=gaussian, max_source_length=4)
+    if kind == "local_p":
+        with torch.no_grad():
+            module.position.weight.mul_(100)  # p_t at the ends
+    found = weights_of(module, query, memory, torch.zeros_like(mask))
+    assert (found[..., :4].sum(-1) > 0).all()
+    assert (found[..., 4:] == 0).all()
+
+
 def test_local_m_looks_around_its_own_position() -> None:
     """CH-41, CH-42: p_t = t; the window is clipped at both ends, and t stops at the last source position."""
     query, memory, mask = example(n=9)
@@ -208,6 +223,50 @@ def test_a_window_of_ten_touches_21_positions() -> None:
         assert touched.max() == 21
         assert touched[15].item() / src_len == pytest.approx(ratio)
         assert (touched[0], touched[-1]) == (11, 11)
+
+
+def n_scored(module: LuongAttention, n: int, src_len: int) -> int:
+    """Source positions whose score is computed, for n queries at once."""
+    counts: list[int] = []
+    hook = module.score.register_forward_hook(lambda _module, _arguments, energies: counts.append(energies.numel()))
+    query, memory = torch.randn(1, n, D).double(), torch.randn(1, src_len, D).double()
+    mask = torch.zeros(1, src_len, dtype=torch.bool)
+    module(query, memory, module.keys(memory), mask, torch.full((1, n), src_len // 2))
+    hook.remove()
+    return sum(counts)
+
+
+@pytest.mark.parametrize("kind", ["local_m", "local_p"])
+def test_a_step_scores_the_window_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CH-45: (2D + 1) / T_x of the scores, 0.42 at 50 positions and 0.525 at 40."""
+    local, whole = attention(kind, "dot", window=10), attention("global", "dot")
+    assert [n_scored(local, 1, src_len) for src_len in (200, 800)] == [21, 21]
+    assert n_scored(whole, 1, 800) == 800
+    assert n_scored(local, 5, 50) == 5 * 50  # not worth the fetching, so all of them, once
+    monkeypatch.setattr(luong_attention, "FETCH_COST", 0)
+    assert n_scored(local, 1, 50) / n_scored(whole, 1, 50) == pytest.approx(0.42)
+    assert n_scored(local, 5, 40) / n_scored(whole, 5, 40) == pytest.approx(0.525)
+
+
+@pytest.mark.parametrize("kind", ["local_m", "local_p"])
+@pytest.mark.parametrize("score", ["dot", "general", "concat"])
+@pytest.mark.parametrize("gaussian", ["paper", "chapter"])
+def test_fetching_a_window_changes_neither_values_nor_gradients(
+    kind: str, score: str, gaussian: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against scoring all positions and hiding the rest; windows clipped at both ends, and by padding."""
+    query, memory, mask = example(n=8)
+    module = attention(kind, score, gaussian=gaussian)
+    leaves = [query.requires_grad_(), memory.requires_grad_(), *module.parameters()]
+    upstream = torch.randn(2, 8, D).double(), torch.randn(2, 8, 6).double()
+    found = []
+    for cost in (1000, 0):
+        monkeypatch.setattr(luong_attention, "FETCH_COST", cost)
+        outputs = module(query, memory, module.keys(memory), mask, torch.arange(8)[None])
+        found.append((*outputs, *torch.autograd.grad(outputs, leaves, upstream)))
+    whole, fetched = found
+    for expected, actual in zip(whole, fetched, strict=True):
+        torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("gaussian", ["paper", "chapter"])
