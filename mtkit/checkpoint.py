@@ -220,11 +220,14 @@ def average(run: Path, updates: Sequence[int]) -> dict[str, Tensor]:
 def save_average(run: Path, updates: Sequence[int], name: str | None = None) -> Path:
     """Average checkpoints of a run into a new one, by default average-FIRST-LAST; its folder, which is a model.
 
+    Only under a name that was asked for does it replace an average of other updates, which may be the run's best.
+
     Raises: RequestError for fewer than two updates or a name that cannot be one; ModelError for a checkpoint that is
     not there or damaged; TrainingError when it cannot be saved.
     """
     if len(updates) < 2:
         raise RequestError("an average needs the updates of at least two checkpoints")
+    is_named = name is not None
     name = name or f"average-{updates[0]}-{updates[-1]}"
     if not re.fullmatch(r"average[\w-]*", name):
         raise RequestError(f"the name of an average is average… in letters, digits, - and _; got '{name}'")
@@ -233,6 +236,9 @@ def save_average(run: Path, updates: Sequence[int], name: str | None = None) -> 
     if missing:
         held = ", ".join(map(str, there)) or "none"
         raise ModelError(f"{run}: holds no checkpoint of update {missing[0]}; there are {held}")
+    place = checkpoints_folder(run) / name
+    if place.exists() and not is_named and read_state(place).get("average_of") != list(updates):
+        raise RequestError(f"{place}: is there, the average of other updates; --output gives this one another name")
     newest = read_state(checkpoints_folder(run) / f"update-{updates[-1]}")
     state: dict[str, Any] = {key: newest[key] for key in ("update", "tokenizers", "bitext") if key in newest}
     return save_checkpoint(run, name, average(run, updates), {}, {**state, "average_of": list(updates)})
@@ -259,16 +265,21 @@ def load_model(folder: Path, *, device: str | torch.device = "cpu") -> LoadedMod
     return LoadedModel(model.to(device).eval(), tokenizers, recipe, run, name, int(state["update"]))
 
 
-def _locate(folder: Path) -> tuple[Path, str]:
-    """The run folder and the checkpoint name that a user's path means."""
-    if (folder / STATE_FILE).is_file() and folder.resolve().parent.name == "checkpoints":
-        return folder.resolve().parent.parent, folder.resolve().name
+def check_run(folder: Path) -> None:
+    """Raises: ModelError when it is no folder of a run."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: no such folder; a model is the folder that mtkit train wrote")
     if not (folder / RECIPE_FILE).is_file():
         raise ModelError(
             f"{folder}: holds no model (no {RECIPE_FILE} in it); a model is the folder that mtkit train wrote"
         )
+
+
+def _locate(folder: Path) -> tuple[Path, str]:
+    """The run folder and the checkpoint name that a user's path means."""
+    if (folder / STATE_FILE).is_file() and folder.resolve().parent.name == "checkpoints":
+        return folder.resolve().parent.parent, folder.resolve().name
+    check_run(folder)
     for name in _candidates(folder):
         if (checkpoints_folder(folder) / name / STATE_FILE).is_file():
             return folder, name

@@ -79,7 +79,10 @@ class FilterSection(Section):
     """Which sentence pairs are dropped before training; each drop is counted by cause."""
 
     max_length: int = Field(
-        default=256, ge=1, description="longest side in tokens; a pair with a longer one is dropped"
+        default=256,
+        ge=1,
+        description="longest side in tokens (with subword: word, in words and punctuation marks); "
+        "a pair with a longer one is dropped",
     )
     max_ratio: float | None = Field(default=None, gt=1, description="largest ratio between the two lengths in tokens")
     drop_duplicates: bool = Field(default=False, description="drop a pair that stood before in the training text")
@@ -118,7 +121,15 @@ class TextSection(Section):
     character_coverage: float = Field(
         default=1.0, gt=0.9, le=1, description="share of the characters that the vocabulary covers"
     )
-    byte_fallback: bool = Field(default=False, description="spell unseen characters as bytes instead of <unk>")
+    byte_fallback: bool = Field(
+        default=False, description="spell unseen characters as bytes instead of <unk> (not with subword: word)"
+    )
+
+    @model_validator(mode="after")
+    def _spells_no_words(self) -> TextSection:
+        if self.byte_fallback and self.subword == "word":
+            raise ValueError("byte_fallback: needs pieces of words, got subword word")
+        return self
 
     @model_validator(mode="after")
     def _has_a_target_side_of_its_own(self) -> TextSection:
@@ -128,6 +139,28 @@ class TextSection(Section):
 
 
 DecayRate = Annotated[float, Field(ge=0, lt=1)]
+
+# What an optimizer takes where a recipe says nothing; for adadelta the constants of Zeiler (2012) as Cho et al. (2014)
+# use them.
+_OWN = {
+    "adam": {"lr": 1e-3, "eps": 1e-9},
+    "adamw": {"lr": 1e-3, "eps": 1e-9},
+    "adadelta": {"lr": 1.0, "eps": 1e-6},
+}
+
+# Keys that do nothing with another optimizer or schedule, and so may only have their default there.
+_ONLY_WITH = {
+    "betas": ("optimizer", ("adam", "adamw")),
+    "eps": ("optimizer", ("adam", "adamw", "adadelta")),
+    "momentum": ("optimizer", ("sgd",)),
+    "nesterov": ("optimizer", ("sgd",)),
+    "rho": ("optimizer", ("adadelta",)),
+    "weight_decay": ("optimizer", ("adamw",)),
+    "decay_factor": ("schedule", ("halving", "plateau")),
+    "decay_after": ("schedule", ("halving",)),
+    "decay_every": ("schedule", ("halving",)),
+    "min_lr": ("schedule", ("plateau",)),
+}
 
 
 class TrainSection(Section):
@@ -152,15 +185,16 @@ class TrainSection(Section):
     lr: float = Field(
         default=1e-3,
         gt=0,
-        description="learning rate; with schedule noam a factor on the paper's rate; adadelta's own is 1",
+        description="learning rate; with schedule noam a factor on the paper's rate. Without one, adadelta takes 1; "
+        "sgd needs one",
     )
     betas: tuple[DecayRate, DecayRate] = Field(default=(0.9, 0.98), description="decay rates of Adam's two averages")
-    eps: float | None = Field(
-        default=None, gt=0, description="epsilon of adam (null = 1e-9) and of adadelta (null = 1e-6)"
+    eps: float = Field(
+        default=1e-9, gt=0, description="epsilon of adam, adamw and adadelta. Without one, adadelta takes 1e-6"
     )
-    momentum: float = Field(default=0.0, ge=0, lt=1, description="of sgd")
+    momentum: float = Field(default=0.0, ge=0, lt=1, description="share of the last step that is kept (sgd)")
     nesterov: bool = Field(default=False, description="Nesterov's momentum (sgd)")
-    rho: float = Field(default=0.95, ge=0, lt=1, description="decay rate of adadelta's averages")
+    rho: float = Field(default=0.95, ge=0, lt=1, description="decay rate of the two averages (adadelta)")
     weight_decay: float = Field(default=0.0, ge=0, description="decoupled weight decay (adamw)")
     schedule: Literal["constant", "noam", "inverse_sqrt", "cosine", "halving", "plateau"] = Field(
         default="inverse_sqrt",
@@ -194,6 +228,16 @@ class TrainSection(Section):
     )
     seed: int = Field(default=1, ge=0, lt=2**63, description="seed of weights, data order and dropout")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _takes_what_is_the_optimizers_own(cls, keys: Any) -> Any:
+        """Fill in lr and eps, also where null drops an inherited one, so that a dumped recipe tells what was used."""
+        if not isinstance(keys, dict):
+            return keys
+        optimizer = keys.get("optimizer", "adam")
+        own = _OWN.get(optimizer, {}) if isinstance(optimizer, str) else {}
+        return {**keys, **{key: value for key, value in own.items() if keys.get(key) is None}}
+
     @model_validator(mode="after")
     def _can_end(self) -> TrainSection:
         if self.updates is None and self.epochs is None and self.max_minutes is None:
@@ -207,17 +251,16 @@ class TrainSection(Section):
         return self
 
     @model_validator(mode="after")
-    def _has_the_optimizer_of_its_decay(self) -> TrainSection:
-        if self.weight_decay and self.optimizer != "adamw":
-            raise ValueError(f"weight_decay: {self.weight_decay:g} needs optimizer adamw, got {self.optimizer}")
-        return self
-
-    @model_validator(mode="after")
-    def _has_the_optimizer_of_its_momentum(self) -> TrainSection:
-        if self.momentum and self.optimizer != "sgd":
-            raise ValueError(f"momentum: {self.momentum:g} needs optimizer sgd, got {self.optimizer}")
+    def _says_nothing_in_vain(self) -> TrainSection:
+        for key, (other, fitting) in _ONLY_WITH.items():
+            value, got = getattr(self, key), getattr(self, other)
+            if got not in fitting and value != type(self).model_fields[key].default:
+                shown = f"{value:g} " if isinstance(value, float) else ""
+                raise ValueError(f"{key}: {shown}needs {other} {' or '.join(fitting)}, got {got}")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov: needs a momentum above 0")
+        if self.optimizer == "sgd" and "lr" not in self.model_fields_set:
+            raise ValueError("lr: required key is missing; sgd has no rate of its own")
         return self
 
     @model_validator(mode="after")
@@ -253,6 +296,10 @@ class Recipe(Section):
     """One experiment."""
 
     name: Name = Field(description="name of the run; its folder is runs/NAME")
+    paper: Name | None = Field(
+        default=None,
+        description="the published system that this is; mtkit recipe explain compares the settings with it",
+    )
     data: DataSection
     text: TextSection = TextSection()
     model: dict[str, Any] = Field(description="type, optional preset, and fields of that backend's Config")
@@ -293,18 +340,7 @@ def load_recipe(
 
     Raises: RecipeError with up to three mistakes, one a line, each `file:line: key: what is wrong[; cure]`.
     """
-    tree, places = read_file(str(path))
-    changes: dict[str, Any] = {}
-    for override in overrides:
-        key, value, value_places = read_override(override)
-        for depth in range(1, len(key)):
-            places.setdefault(key[:depth], value_places[key])
-        places.update(value_places)
-        for part in reversed(key):
-            value = {part: value}
-        changes = merge(changes, value)
-    tree = _without_dropped_tests(merge(tree, changes))
-
+    tree, places = _read(path, overrides)
     known = known_keys(Recipe) + [("model", "type"), ("model", "preset")]
     mistakes: list[Mistake] = []
     config = None
@@ -329,6 +365,42 @@ def load_recipe(
     if config is not None:
         changed["model"] = {"type": section["type"], **config.model_dump(mode="json")}
     return recipe.model_copy(update=changed)
+
+
+def written_places(path: str | Path, overrides: Sequence[str] = ()) -> Places:
+    """Where each setting that a recipe writes was written, whatever presets and defaults add to them: in its file, in
+    one that it extends, or in an override. What a nearer file or an override replaces is not there any more.
+
+    Raises: RecipeError when a file cannot be read as keys and values.
+    """
+    tree, places = _read(path, overrides)
+    found: Places = {}
+
+    def collect(section: dict[str, Any], above: Key) -> None:
+        for name, value in section.items():
+            key = (*above, name)
+            if isinstance(value, dict) and value:
+                collect(value, key)
+            else:
+                found[key] = places[key]
+
+    collect(tree, ())
+    return found
+
+
+def _read(path: str | Path, overrides: Sequence[str]) -> tuple[dict[str, Any], Places]:
+    """The keys and values of a recipe before they are checked, and where each was written."""
+    tree, places = read_file(str(path))
+    changes: dict[str, Any] = {}
+    for override in overrides:
+        key, value, value_places = read_override(override)
+        for depth in range(1, len(key)):
+            places.setdefault(key[:depth], value_places[key])
+        places.update(value_places)
+        for part in reversed(key):
+            value = {part: value}
+        changes = merge(changes, value)
+    return _without_dropped_tests(merge(tree, changes)), places
 
 
 def dump_recipe(recipe: Recipe) -> str:

@@ -159,6 +159,46 @@ MISTAKES = {
         with_train("  updates: 1\n  weight_decay: 0.01\n"),
         "toy.yaml:10: train.weight_decay: 0.01 needs optimizer adamw, got adam",
     ),
+    "a momentum without its optimizer": (
+        with_train("  updates: 1\n  momentum: 0.9\n"),
+        "toy.yaml:10: train.momentum: 0.9 needs optimizer sgd, got adam",
+    ),
+    "a constant of another optimizer": (
+        with_train("  updates: 1\n  rho: 0.9\n  optimizer: adamw\n"),
+        "toy.yaml:10: train.rho: 0.9 needs optimizer adadelta, got adamw",
+    ),
+    "averages that are not taken": (
+        with_train("  updates: 1\n  betas: [0.9, 0.999]\n  optimizer: adadelta\n"),
+        "toy.yaml:10: train.betas: needs optimizer adam or adamw, got adadelta",
+    ),
+    "an epsilon without a division": (
+        with_train("  updates: 1\n  eps: 1e-6\n  optimizer: sgd\n  lr: 1\n"),
+        "toy.yaml:10: train.eps: 1e-06 needs optimizer adam or adamw or adadelta, got sgd",
+    ),
+    "Nesterov's way with no momentum": (
+        with_train("  updates: 1\n  nesterov: true\n  optimizer: sgd\n  lr: 1\n"),
+        "toy.yaml:10: train.nesterov: needs a momentum above 0",
+    ),
+    "gradient descent without a rate": (
+        with_train("  updates: 1\n  optimizer: sgd\n"),
+        "toy.yaml:8: train.lr: required key is missing; sgd has no rate of its own",
+    ),
+    "a decay that never comes": (
+        with_train("  updates: 1\n  decay_after: 8\n  schedule: plateau\n"),
+        "toy.yaml:10: train.decay_after: 8 needs schedule halving, got plateau",
+    ),
+    "a lowest rate that is never reached": (
+        with_train("  updates: 1\n  min_lr: 1e-4\n"),
+        "toy.yaml:10: train.min_lr: 0.0001 needs schedule plateau, got inverse_sqrt",
+    ),
+    "a target vocabulary of one that is shared": (
+        TOY + "text: {trg_vocab_size: 500}\n",
+        "toy.yaml:10: text.trg_vocab_size: needs shared_vocab false",
+    ),
+    "words as bytes": (
+        TOY + "text: {subword: word, byte_fallback: true}\n",
+        "toy.yaml:10: text.byte_fallback: needs pieces of words, got subword word",
+    ),
     "a schedule without its end": (
         with_train("  epochs: 3\n  schedule: cosine\n"),
         "toy.yaml:10: train.schedule: cosine needs updates",
@@ -518,7 +558,7 @@ def test_a_dumped_recipe_is_read_back_equal_from_another_folder(write: Write) ->
 def test_a_dumped_recipe_names_every_key_once_in_the_order_of_the_sections(write: Write) -> None:
     lines = dump_recipe(load_recipe(write(TOY))).splitlines()
     top_level = [line.split(":")[0] for line in lines if not line.startswith((" ", "-"))]
-    assert top_level == ["name", "data", "text", "model", "train", "search"]
+    assert top_level == ["name", "paper", "data", "text", "model", "train", "search"]
     start = lines.index("search:")
     assert [line.strip().split(":")[0] for line in lines[start + 1 :]] == list(
         type(load_recipe("toy.yaml").search).model_fields
@@ -549,6 +589,33 @@ def test_every_key_of_a_recipe_is_described() -> None:
         if "description" not in value and "$ref" not in value
     ]
     assert undescribed == []
+
+
+# --- what an optimizer takes by itself
+
+
+@pytest.mark.parametrize(
+    ("keys", "rate", "epsilon"),
+    [
+        ("", 1e-3, 1e-9),
+        ("  optimizer: adamw\n", 1e-3, 1e-9),
+        ("  optimizer: adadelta\n", 1.0, 1e-6),
+        ("  optimizer: adadelta\n  lr: 0.5\n  eps: 1e-8\n", 0.5, 1e-8),
+        ("  optimizer: sgd\n  lr: 0.7\n", 0.7, 1e-9),
+    ],
+)
+def test_an_optimizer_brings_its_own_constants(write: Write, keys: str, rate: float, epsilon: float) -> None:
+    """Adadelta: Zeiler (2012) has no rate, and Cho et al. (2014) take 10^-6."""
+    recipe = load_recipe(write(with_train("  updates: 1\n" + keys)))
+    assert (recipe.train.lr, recipe.train.eps) == (rate, epsilon)
+    assert load_recipe(write(dump_recipe(recipe), "again.yaml")).train == recipe.train, "a dump spells them out"
+
+
+def test_null_drops_an_inherited_constant(write: Write) -> None:
+    write(with_train("  updates: 1\n  eps: 1e-7\n  lr: 0.002\n"), "adam.yaml")
+    child = write("extends: adam.yaml\ntrain: {optimizer: adadelta, eps: null, lr: null}\n")
+    train = load_recipe(child).train
+    assert (train.optimizer, train.lr, train.eps) == ("adadelta", 1.0, 1e-6)
 
 
 # --- the recipes that come with the product

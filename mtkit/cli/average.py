@@ -13,28 +13,45 @@ from mtkit.text.lines import print_text
 
 def average(
     run: Annotated[Path, typer.Argument(help="Folder that mtkit train wrote.")],
-    last: Annotated[int, typer.Option(min=2, help="Average this many of the newest checkpoints.")] = 5,
+    last: Annotated[
+        int | None, typer.Option(min=2, help="Average this many of the newest checkpoints. Default: 5.")
+    ] = None,
     updates: Annotated[
         str | None,
         typer.Option(metavar="U,U,…", help="Average the checkpoints of these updates instead."),
     ] = None,
     output: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the new checkpoint. Default: average-FIRST-LAST.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of the new checkpoint, average…; one of that name is replaced. Default: average-FIRST-LAST.",
+        ),
     ] = None,
 ) -> None:
     """Average the weights of checkpoints of one run into a new one; prints its folder, which is a model.
 
     The checkpoints stay as they are, and so does what the run calls its best.
 
-    Example: mtkit average runs/multi30k-transformer --last 5
-    """
-    from mtkit.checkpoint import list_updates, save_average
+    Examples:
 
+      mtkit average runs/multi30k-transformer --last 3
+
+      mtkit average runs/multi30k-transformer --updates 8000,8500 --output average
+
+      mtkit translate runs/multi30k-transformer/checkpoints/average test.en
+    """
+    from mtkit.checkpoint import check_run, list_updates, save_average
+
+    if last is not None and updates is not None:
+        raise RequestError(f"--last {last} and --updates {updates} contradict each other")
+    check_run(run)
     if updates is None:
+        last = last or 5
         chosen = list_updates(run)[-last:]
         if len(chosen) < last:
             raise RequestError(
-                f"{run}: holds {len(chosen)} checkpoints, fewer than --last {last}; train.keep keeps more"
+                f"{run}: holds {len(chosen)} checkpoints, fewer than --last {last}; ask for fewer, or train with a "
+                f"higher train.keep"
             )
     else:
         chosen = _numbers(updates)

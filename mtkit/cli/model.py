@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,7 +14,7 @@ import typer
 from mtkit.text.lines import print_text
 
 if TYPE_CHECKING:
-    from mtkit.reproduce.description import PresetFacts
+    from mtkit.reproduce.description import PresetFacts, SettingFacts
 
 
 def info(
@@ -46,16 +47,18 @@ def models(
 
     Example: mtkit models transformer --vocab-size 8000
     """
-    from mtkit.reproduce.description import describe_presets
+    from mtkit.reproduce.description import describe_presets, describe_settings
 
     facts = describe_presets(vocab_size, None if name is None else [name])
     if format == "json":
-        entries: list[dict[str, Any]] = [{**each._asdict(), "paper": each.paper._asdict()} for each in facts]
-        print_text(json.dumps(entries, indent=2, ensure_ascii=False))
+        presets: list[dict[str, Any]] = [{**each._asdict(), "paper": each.paper._asdict()} for each in facts]
+        backends = list(dict.fromkeys(each.backend for each in facts))
+        settings = {backend: [each._asdict() for each in describe_settings(backend)] for backend in backends}
+        print_text(json.dumps({"presets": presets, "settings": settings}, indent=2, ensure_ascii=False))
         return
     _print_table(facts)
     if name is not None:
-        _print_settings(name)
+        _print_settings(describe_settings(name))
 
 
 def _print_table(facts: list[PresetFacts]) -> None:
@@ -76,14 +79,15 @@ def _print_table(facts: list[PresetFacts]) -> None:
     _print_rows(rows, right={3, 5})
 
 
-def _print_settings(name: str) -> None:
-    from mtkit.models import load
+def _print_settings(settings: list[SettingFacts]) -> None:
+    from mtkit.reproduce.explanation import shown_value
 
-    fields = load(name).Config.model_json_schema()["properties"]
     rows = [("setting", "default", "values", "what")]
-    for key, field in fields.items():
-        choices = field.get("enum") or [each.get("type") for each in field.get("anyOf", ())] or [field.get("type")]
-        rows.append((key, json.dumps(field.get("default")), " | ".join(map(str, choices)), field["description"]))
+    for each in settings:
+        # Text beside the other columns, as wide as a screen: long descriptions take several lines.
+        first, *more = textwrap.wrap(each.description, 60, break_on_hyphens=False) or [""]
+        rows.append((each.key, shown_value(each.default), each.values, first))
+        rows += [("", "", "", line) for line in more]
     print_text("")
     _print_rows(rows, right=set())
 

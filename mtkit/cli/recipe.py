@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,7 +13,7 @@ from mtkit.errors import DataError, RecipeError, RequestError
 if TYPE_CHECKING:
     from mtkit.recipe import DataSection, FilePair, Recipe
 
-recipe_app = typer.Typer(no_args_is_help=True, help="Show and check recipes.")
+recipe_app = typer.Typer(no_args_is_help=True, help="Show, check and explain recipes.")
 
 RecipeFile = Annotated[str, typer.Argument(metavar="RECIPE", help="Recipe file (YAML).")]
 Overrides = Annotated[
@@ -58,6 +58,28 @@ def check(recipe: RecipeFile, overrides: Overrides = None) -> None:
     if mistakes:
         raise RecipeError("\n".join(mistakes))
     _print(f"{loaded.name}: ok\n")
+
+
+@recipe_app.command("explain")
+def explain(
+    recipe: RecipeFile,
+    overrides: Overrides = None,
+    every: Annotated[bool, typer.Option("--all", help="Also the settings that are left at their defaults.")] = False,
+    format: Annotated[Literal["text", "json"], typer.Option(help="text or json")] = "text",
+) -> None:
+    """Tell where each setting comes from, and what the published system has.
+
+    A recipe that names its paper (`paper: vaswani2017-base`) is compared with it: = as in the paper, with the section,
+    or ≠ with the paper's value; below the table stand the reasons.
+
+    Example: mtkit recipe explain recipes/wmt14/transformer_base.yaml
+    """
+    from mtkit.reproduce.explanation import as_json, render
+    from mtkit.reproduce.explanation import explain as explain_recipe
+
+    explanation = explain_recipe(recipe, overrides or (), every=every)
+    text = render(explanation) if format == "text" else json.dumps(as_json(explanation), indent=2, ensure_ascii=False)
+    _print(text + "\n")
 
 
 @recipe_app.command("schema")

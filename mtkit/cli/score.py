@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from itertools import islice
+import math
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,8 +13,8 @@ import typer
 
 from mtkit.cli.messages import report_invalid, warn
 from mtkit.cli.translate import pharaoh, rounded
-from mtkit.errors import DataError
-from mtkit.text.lines import open_output, read_lines, write_line
+from mtkit.errors import DataError, RequestError
+from mtkit.text.lines import OnInvalid, open_output, read_input, write_line
 
 if TYPE_CHECKING:
     from mtkit.search.translator import Scored
@@ -25,8 +26,10 @@ ScoreFormat = Literal["text", "tsv", "jsonl"]
 
 def score(
     model: Annotated[Path, typer.Argument(help="Folder that mtkit train wrote, or one of its checkpoints.")],
-    source: Annotated[Path, typer.Argument(help="Source lines, also compressed.")],
-    target: Annotated[Path, typer.Argument(help="Their translations, line by line, also compressed.")],
+    source: Annotated[Path, typer.Argument(help="Source lines, also compressed; '-': standard input.")],
+    target: Annotated[
+        Path, typer.Argument(help="Their translations, line by line, also compressed; '-': standard input.")
+    ],
     ensemble: Annotated[
         list[Path] | None, typer.Option("--ensemble", metavar="MODEL", help="One more model; may be repeated.")
     ] = None,
@@ -53,20 +56,30 @@ def score(
     the score by which search ranks (log-probability over length penalty), the number of tokens, EOS counted, and the
     perplexity; jsonl gives the tokens with their log-probabilities too.
 
-    Another model's n-best list is rescored with --n-best N: SOURCE has one line for every N of TARGET.
+    Every pair is scored, also one with an empty side. Another model's n-best list is rescored with --n-best N: SOURCE
+    has one line for every N of TARGET, and the scores come in TARGET's order.
 
-    Example: mtkit score runs/multi30k-transformer test.en test.de
+    Examples:
+
+      mtkit score runs/multi30k-transformer test.en test.de --format tsv
+
+      mtkit translate runs/multi30k-luong test.en --n-best 5 --output test.5best
+
+      mtkit score runs/multi30k-transformer test.en test.5best --n-best 5 | paste - test.5best
     """
     from mtkit.search.ensemble import load_ensemble
     from mtkit.search.translator import Translator
     from mtkit.train.precision import resolve_device
 
-    n_sources, n_targets = (sum(1 for _ in read_lines(path)) for path in (source, target))
+    if str(source) == str(target) == "-":
+        raise RequestError("-: standard input can be read only once; give the other text as a file")
+    read_sources, read_targets = _reader(source), _reader(target)
+    n_sources, n_targets = (sum(1 for _ in read(_unreported)) for read in (read_sources, read_targets))
     if n_sources * n_best != n_targets:
         times = f" x {n_best}" if n_best > 1 else ""
         raise DataError(f"{source} has {n_sources:,} lines{times} and {target} {n_targets:,}; they must be aligned")
     where = resolve_device(device)
-    loaded, joined = load_ensemble([model, *(ensemble or ())], device=where)
+    (loaded, *_), joined = load_ensemble([model, *(ensemble or ())], device=where)
     search = loaded.recipe.search
     if length_penalty is not None:
         search = search.model_copy(update={"length_penalty": length_penalty})
@@ -83,8 +96,7 @@ def score(
         precision=precision,
         warn=lambda message: warn(f"{source}: {message}"),
     )
-    sources = read_lines(source, on_invalid=report_invalid)
-    targets = read_lines(target, on_invalid=report_invalid)
+    sources, targets = read_sources(report_invalid), read_targets(report_invalid)
     with open_output(output) as stream:
         first_line = 1
         while block := list(islice(sources, BLOCK_LINES)):
@@ -96,13 +108,27 @@ def score(
             first_line += len(block)
 
 
+def _reader(path: Path) -> Callable[[OnInvalid], Iterator[str]]:
+    """What reads a text from its start: the file, or what a pipe held when it was read to its end here."""
+
+    def read(on_invalid: OnInvalid) -> Iterator[str]:
+        return chain.from_iterable(read_input(str(path), strict=False, on_invalid=on_invalid, max_lines=BLOCK_LINES))
+
+    if path.is_file() or (not path.exists() and str(path) != "-"):  # what is not there is read's to tell
+        return read
+    lines = list(read(report_invalid))
+    return lambda _on_invalid: iter(lines)
+
+
+def _unreported(_name: str, _number: int) -> None:
+    """Invalid UTF-8 is reported where the lines are scored, not where they are counted."""
+
+
 def _line(text: str, each: Scored, format: ScoreFormat) -> str:
     return "".join(_parts(text, each, format))
 
 
 def _parts(text: str, each: Scored, format: ScoreFormat) -> Iterator[str]:
-    import math
-
     n_tokens = len(each.token_log_probs)
     ppl = math.exp(min(-each.log_prob / n_tokens, 700))
     if format == "jsonl":

@@ -89,7 +89,13 @@ def translate(
     alignment) behind a tab; jsonl is one object for each input line. With --n-best N, text and tsv hold exactly N
     lines for each input line, empty ones where the beam found fewer.
 
-    Example: echo 'A dog runs .' | mtkit translate runs/multi30k
+    Examples:
+
+      echo 'A dog runs .' | mtkit translate runs/multi30k
+
+      mtkit translate runs/multi30k test.en.gz --ensemble runs/second --beam 12 --n-best 5 --output test.5best
+
+      mtkit translate runs/words test.en --replace-unk --dictionary en-de.tsv
     """
     if greedy and beam not in (None, 1):
         raise RequestError(f"--greedy and --beam {beam} contradict each other")
@@ -107,7 +113,7 @@ def translate(
     if threads is not None:
         torch.set_num_threads(threads)
     where = resolve_device(device)
-    loaded, joined = load_ensemble([model, *(ensemble or ())], device=where)
+    (loaded, *_), joined = load_ensemble([model, *(ensemble or ())], device=where)
     if alignments and not joined.model.has_attention:
         raise RequestError(f"--alignments: {model} has no attention to align with ({loaded.recipe.model['type']})")
     replaces = replace_unk or dictionary is not None

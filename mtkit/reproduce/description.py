@@ -1,4 +1,4 @@
-"""What a model is, as facts that a reader or a program can use."""
+"""What a model is, and what the backends offer, as facts that a reader or a program can use."""
 
 from __future__ import annotations
 
@@ -62,6 +62,15 @@ class PresetFacts(NamedTuple):
     state_numbers_per_token: int  # and for each token more; 0 = the state never grows
 
 
+class SettingFacts(NamedTuple):
+    """One key that a recipe's model section may have."""
+
+    key: str
+    default: Any
+    values: str  # which are allowed, in words
+    description: str
+
+
 def describe_presets(vocab_size: int, backends: list[str] | None = None) -> list[PresetFacts]:
     """Every preset at one vocabulary size on both sides, counted on models without memory.
 
@@ -69,6 +78,32 @@ def describe_presets(vocab_size: int, backends: list[str] | None = None) -> list
     """
     names = backends or models.available()
     return [_preset_facts(name, preset, vocab_size) for name in names for preset in models.load(name).PRESETS]
+
+
+def describe_settings(backend: str) -> list[SettingFacts]:
+    """The keys of a backend's model section, type and preset aside.
+
+    Raises: RequestError for an unknown backend.
+    """
+    fields = models.load(backend).Config.model_json_schema()["properties"]
+    return [
+        SettingFacts(key, field.get("default"), _values(field), field["description"]) for key, field in fields.items()
+    ]
+
+
+def _values(schema: dict[str, Any]) -> str:
+    """The values that a JSON Schema allows, in words."""
+    if "anyOf" in schema:
+        return " or ".join(map(_values, schema["anyOf"]))
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    if schema["type"] == "array":
+        return f"list, each {_values(schema['items'])}"
+    if schema["type"] == "boolean":
+        return "true | false"
+    signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+    bounds = [f"{sign} {schema[key]:g}" for key, sign in signs.items() if key in schema]
+    return " ".join([schema["type"], ", ".join(bounds)]).rstrip()
 
 
 def _preset_facts(backend: str, preset: str, vocab_size: int) -> PresetFacts:

@@ -11,13 +11,16 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from mtkit.checkpoint import LoadedModel, load_model
+from mtkit.checkpoint import LoadedModel
 from mtkit.data.sources import Bitext, check_aligned, open_bitext
 from mtkit.errors import RequestError
 from mtkit.evaluate.bleu import Score, ScoreSettings, check_settings, corpus_scores
 from mtkit.evaluate.plots import attention_heatmap, learning_curve
+from mtkit.models import TranslationModel
+from mtkit.search.ensemble import load_ensemble
 from mtkit.search.translator import Translator
 from mtkit.text.lines import open_output, write_line
+from mtkit.text.tokenizer import Tokenizer
 from mtkit.train.log import read_metrics
 from mtkit.train.precision import resolve_device
 from mtkit.train.validation import spread
@@ -25,6 +28,32 @@ from mtkit.train.validation import spread
 N_SAMPLES, N_MORE_SAMPLES = 10, 3  # translations shown of the first test set, and of each other
 _BLOCK = 500  # lines translated between two moves of the bar
 _PICTURE_WORDS = range(6, 15)  # a sentence of this many words makes a readable attention picture
+
+
+class System(NamedTuple):
+    """What is evaluated: a model, or several as one."""
+
+    members: list[LoadedModel]  # the first one's recipe names the test sets and the search
+    model: TranslationModel
+    src_tokenizers: list[Tokenizer]  # of each member
+
+    @property
+    def first(self) -> LoadedModel:
+        return self.members[0]
+
+    def translator(
+        self, beam_size: int, *, need_attention: bool = False, warn: Callable[[str], None] | None = None
+    ) -> Translator:
+        return Translator.of(
+            self.model,
+            self.first.tokenizers,
+            self.first.recipe.search,
+            beam_size=beam_size,
+            src_tokenizers=self.src_tokenizers,
+            device=next(self.model.parameters()).device,
+            need_attention=need_attention,
+            warn=warn,
+        )
 
 
 class SetReport(NamedTuple):
@@ -42,6 +71,7 @@ class SetReport(NamedTuple):
 def evaluate_model(
     folder: Path,
     *,
+    ensemble: Sequence[Path] = (),
     names: Sequence[str] | None = None,
     beam_size: int | None = None,
     metrics: Sequence[str] = ("bleu", "chrf"),
@@ -51,29 +81,32 @@ def evaluate_model(
 ) -> str:
     """Translate and score the recipe's test sets; the report as text, also written to `output`/report.txt.
 
-    Raises: ModelError, DataError; RequestError for a test set that the recipe does not name, an unknown metric or a
-    folder that cannot be made.
+    ensemble: more models, which answer together with the first.
+
+    Raises: ModelError, DataError; RequestError for a test set that the recipe does not name, an unknown metric, models
+    that cannot answer together or a folder that cannot be made.
     """
-    loaded = load_model(folder, device=resolve_device(device))
+    members, joined = load_ensemble([folder, *ensemble], device=resolve_device(device))
+    system, loaded = System(members, joined.model, joined.src_tokenizers), members[0]
     check_settings(ScoreSettings(metrics=metrics, trg_lang=loaded.recipe.data.trg))
     bitexts = _open_sets(loaded, names, data_root)
-    target = output or loaded.folder / "evaluation"
+    target = output or loaded.folder / ("evaluation-ensemble" if ensemble else "evaluation")
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RequestError(f"{target}: cannot be made ({error.strerror}); --output names another folder") from error
     beam = beam_size or loaded.recipe.search.beam_size
     reports = [
-        _evaluate_set(loaded, name, bitext, beam, metrics, target, N_SAMPLES if number == 0 else N_MORE_SAMPLES)
+        _evaluate_set(system, name, bitext, beam, metrics, target, N_SAMPLES if number == 0 else N_MORE_SAMPLES)
         for number, (name, bitext) in enumerate(bitexts.items())
     ]
     (target / "scores.json").write_text(
-        json.dumps([_as_json(loaded, report, beam) for report in reports], indent=1, ensure_ascii=False) + "\n",
+        json.dumps([_as_json(system, report, beam) for report in reports], indent=1, ensure_ascii=False) + "\n",
         encoding="utf-8",
         newline="\n",
     )
-    curve = _draw_learning_curve(loaded, target)
-    text = _render(loaded, reports, beam, curve)
+    curve = None if ensemble else _draw_learning_curve(loaded, target)
+    text = _render(system, reports, beam, curve)
     (target / "report.txt").write_text(text + "\n", encoding="utf-8", newline="\n")
     return text
 
@@ -101,15 +134,11 @@ def _warner(name: str) -> Callable[[str], None]:
 
 
 def _evaluate_set(
-    loaded: LoadedModel, name: str, bitext: Bitext, beam: int, metrics: Sequence[str], target: Path, n_samples: int
+    system: System, name: str, bitext: Bitext, beam: int, metrics: Sequence[str], target: Path, n_samples: int
 ) -> SetReport:
     pairs = list(bitext.pairs())
     sources, references = [src for src, _ in pairs], [trg for _, trg in pairs]
-    device = next(loaded.model.parameters()).device
-    search = loaded.recipe.search
-    translator = Translator.of(
-        loaded.model, loaded.tokenizers, search, beam_size=beam, device=device, warn=_warner(name)
-    )
+    translator = system.translator(beam, warn=_warner(name))
     if bitext.invalid:
         _warner(name)(f"{bitext.invalid:,} lines with invalid UTF-8, bad bytes replaced by U+FFFD")
     begun = time.monotonic()
@@ -124,7 +153,7 @@ def _evaluate_set(
         with open_output(target / f"{name}.{suffix}") as stream:
             for line in lines:
                 write_line(stream, line)
-    scores = corpus_scores(hypotheses, [references], metrics=metrics, trg_lang=loaded.recipe.data.trg)
+    scores = corpus_scores(hypotheses, [references], metrics=metrics, trg_lang=system.first.recipe.data.trg)
     samples = [(sources[row], references[row], hypotheses[row]) for row in spread(len(pairs), n_samples)]
     return SetReport(
         name,
@@ -132,23 +161,19 @@ def _evaluate_set(
         scores,
         seconds,
         target / name,
-        _draw_attention(loaded, sources, target / f"{name}.attention.png"),
+        _draw_attention(system, sources, target / f"{name}.attention.png"),
         samples,
     )
 
 
-def _draw_attention(loaded: LoadedModel, sources: Sequence[str], path: Path) -> Path | None:
+def _draw_attention(system: System, sources: Sequence[str], path: Path) -> Path | None:
     """The attention picture of the first sentence of readable length; None without attention or such a sentence."""
-    if not loaded.model.has_attention:
+    if not system.model.has_attention:
         return None
     source = next((line for line in sources if len(line.split()) in _PICTURE_WORDS), None)
     if source is None:
         return None
-    device = next(loaded.model.parameters()).device
-    translator = Translator.of(
-        loaded.model, loaded.tokenizers, loaded.recipe.search, beam_size=1, device=device, need_attention=True
-    )
-    translation = translator.translate([source])[0]
+    translation = system.translator(1, need_attention=True).translate([source])[0]
     best = translation.hypotheses[0]
     if best.attention is None:
         return None
@@ -172,10 +197,12 @@ def _draw_learning_curve(loaded: LoadedModel, target: Path) -> Path | None:
     return path
 
 
-def _as_json(loaded: LoadedModel, report: SetReport, beam: int) -> dict[str, Any]:
+def _as_json(system: System, report: SetReport, beam: int) -> dict[str, Any]:
+    others = [{"system": member.recipe.name, "update": member.update} for member in system.members[1:]]
     return {
-        "system": loaded.recipe.name,
-        "update": loaded.update,
+        "system": system.first.recipe.name,
+        "update": system.first.update,
+        **({"ensemble": others} if others else {}),
         "set": report.name,
         "segments": report.n_segments,
         "beam_size": beam,
@@ -184,8 +211,8 @@ def _as_json(loaded: LoadedModel, report: SetReport, beam: int) -> dict[str, Any
     }
 
 
-def _render(loaded: LoadedModel, reports: Sequence[SetReport], beam: int, curve: Path | None) -> str:
-    lines = [f"{loaded.recipe.name}, update {loaded.update:,}, beam {beam}"]
+def _render(system: System, reports: Sequence[SetReport], beam: int, curve: Path | None) -> str:
+    lines = [", ".join([*(f"{each.recipe.name}, update {each.update:,}" for each in system.members), f"beam {beam}"])]
     for report in reports:
         lines += ["", f"{report.name}: {report.n_segments:,} segments in {report.seconds:.1f} s"]
         lines += [f"  {score.name:<6} {score.score:6.2f}  {score.signature}" for score in report.scores]

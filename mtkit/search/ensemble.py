@@ -93,11 +93,11 @@ def join_models(models: Sequence[TranslationModel], tokenizers: Sequence[Tokeniz
 
 def load_ensemble(
     folders: Sequence[Path], *, device: str | torch.device = "cpu"
-) -> tuple[checkpoint.LoadedModel, Joined]:
-    """The first model, whose recipe says how to search, and all of them as one.
+) -> tuple[list[checkpoint.LoadedModel], Joined]:
+    """The models, of which the first one's recipe says how to search, and all of them as one.
 
     Raises: ModelError, and RequestError as `join_models`.
     """
     loaded = [checkpoint.load_model(folder, device=device) for folder in folders]
     names = [str(folder) for folder in folders]
-    return loaded[0], join_models([each.model for each in loaded], [each.tokenizers for each in loaded], names)
+    return loaded, join_models([each.model for each in loaded], [each.tokenizers for each in loaded], names)

@@ -129,8 +129,9 @@ class Translator:
         ):
             if wanted and not model.has_attention:
                 raise RequestError(f"{what} a model with attention; this one has none")
-        if not math.isfinite(max_length_ratio):
-            raise RequestError(f"max_length_ratio: expected a finite number, got {max_length_ratio}")
+        for name, number in (("max_length_ratio", max_length_ratio), ("coverage_penalty", coverage_penalty)):
+            if not math.isfinite(number):
+                raise RequestError(f"{name}: expected a finite number, got {number}")
         self.model = model
         self.tokenizers = tokenizers
         self.beam_size = beam_size

@@ -8,8 +8,8 @@ blanks go; a typed U+2581, SentencePiece's own sign for a blank, comes back as a
 (nmt_nfkc) keeps U+200D, as Sinhala and joined emoji need it, but makes U+200C, as in Persian, a blank; the
 rule `identity` keeps both.
 
-The kind `word` cuts punctuation from words first and joins them again, see `mtkit.text.words`; the most frequent words
-are the vocabulary, all others are UNK.
+The kind `word` cuts punctuation from words, after normalisation, and joins them again, see `mtkit.text.words`; the most
+frequent words are the vocabulary, all others are UNK.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ KINDS = ("unigram", "bpe", "word", "char")  # in the order of SentencePiece's Tr
 
 MAX_LEARN_LINES = 2_000_000
 MAX_LEARN_BYTES = 1 << 16  # longest line that is learned from
+_ANY_LENGTH = 1 << 30  # a line that is short enough grows when its words are set apart
 
 _BLANK = "\u2581"
 # SentencePiece drops a line that holds its own sign for unknown text.
@@ -126,8 +127,8 @@ class Tokenizer:
         """The pieces of each line, as many as `encode` gives ids; what is unknown keeps its own letters."""
         if self.kind == "word":
             # SentencePiece makes one piece of unknown words in a row, and so one <unk>: here each is one.
-            normal = self._processor.normalize([split_words(line) for line in _without_breaks(lines)])
-            return [[_BLANK + word for word in re.split("[ \u2581]+", text) if word] for text in normal]
+            normal = self._processor.normalize(_without_breaks(lines))
+            return [[_BLANK + word for word in _apart(text).split()] for text in normal]
         return self._processor.encode(_without_breaks(lines), out_type=str, num_threads=-1)
 
     def join(self, pieces: Sequence[Sequence[str]]) -> list[str]:
@@ -151,7 +152,8 @@ class Tokenizer:
         end = position + 1
         while end < len(pieces) and not pieces[end].startswith(_BLANK):
             end += 1
-        return self._joined(pieces[first:end]).replace(_BLANK, "").replace(MARK, "")
+        word = self._joined(pieces[first:end]).replace(_BLANK, "")
+        return word.replace(MARK, "") if self.kind == "word" else word
 
     def _joined(self, line: Sequence[str]) -> str:
         """Pieces put together; byte pieces in a row are UTF-8, and U+FFFD where they are not."""
@@ -204,17 +206,23 @@ def learn(
     `MAX_LEARN_LINES` lines, that many are drawn. Lines longer than `MAX_LEARN_BYTES` are left out;
     `on_skipped(lines, limit in bytes)` tells how many, if any.
 
-    Raises: DataError when there is no text, or when `vocab_size` cannot hold the characters of the text.
+    Raises: DataError when there is no text, when `vocab_size` cannot hold the characters of the text, or for words with
+    byte_fallback.
     """
+    if kind == "word" and byte_fallback:
+        raise DataError("words are not spelled as bytes: byte fallback needs another kind of token")
     n_fixed = len(SPECIALS) + (256 if byte_fallback else 0)
     if vocab_size <= n_fixed:
         bytes_too = " and the bytes" if byte_fallback else ""
         raise DataError(f"a vocabulary of {vocab_size} is too small: the special symbols{bytes_too} take {n_fixed}")
-    sample, n_too_long = _sample(lines, kind)
+    sample, n_too_long = _sample(lines)
     if n_too_long and on_skipped is not None:
         on_skipped(n_too_long, MAX_LEARN_BYTES)
     if not sample:
         raise DataError("there is no text to learn a tokenizer from")
+    if kind == "word":
+        normalizer = sentencepiece.SentencePieceNormalizer(rule_name=normalization)
+        sample = [_apart(normalizer.normalize(line)) for line in sample]
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -226,7 +234,7 @@ def learn(
             normalization_rule_name=normalization,
             character_coverage=character_coverage,
             byte_fallback=byte_fallback,
-            max_sentence_length=MAX_LEARN_BYTES,
+            max_sentence_length=MAX_LEARN_BYTES if kind != "word" else _ANY_LENGTH,
             pad_id=PAD_ID,
             unk_id=UNK_ID,
             bos_id=BOS_ID,
@@ -248,7 +256,12 @@ def _without_breaks(lines: Sequence[str]) -> list[str]:
     return [_BREAKS.sub(" ", line) for line in lines]
 
 
-def _sample(lines: Iterable[str], kind: str) -> tuple[list[str], int]:
+def _apart(normal: str) -> str:
+    """Words and punctuation of a line that SentencePiece has normalised: its sign for a blank is one again."""
+    return split_words(normal.replace(_BLANK, " "))
+
+
+def _sample(lines: Iterable[str]) -> tuple[list[str], int]:
     """At most `MAX_LEARN_LINES` lines, each with the same chance, and the number of lines too long to use.
 
     Reservoir sampling: every n-th line would be all of one language where the sides of a bitext alternate.
@@ -266,7 +279,7 @@ def _sample(lines: Iterable[str], kind: str) -> tuple[list[str], int]:
         text = _BREAKS.sub(" ", line).replace(_RESERVED, " ")
         place = len(sample) if len(sample) < MAX_LEARN_LINES else random.randrange(n_lines)
         if place < MAX_LEARN_LINES:
-            sample[place : place + 1] = [split_words(text) if kind == "word" else text]
+            sample[place : place + 1] = [text]
     return sample, n_too_long
 
 

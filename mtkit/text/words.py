@@ -41,9 +41,9 @@ def join_words(text: str) -> str:
 
 @functools.cache
 def _token_pattern() -> re.Pattern[str]:
-    # \w knows letters and digits, but not the vowel signs and accents that belong to the letter before them.
+    # \w knows letters and digits, but not the vowel signs and accents that belong to the character before them.
     signs = "".join(
         map(chr, (code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in ("Mn", "Mc", "Me")))
     )
     letter = rf"[\w\u200c\u200d{signs}]"
-    return re.compile(rf"(?P<word>{letter}+(?:['’\-.,]{letter}+)*)|\S")
+    return re.compile(rf"(?P<word>{letter}+(?:['’\-.,]{letter}+)*)|\S[{signs}]*")

@@ -47,9 +47,13 @@ from mtkit.train.validation import make_dev_set
 _MAY_CHANGE = {
     "data.test",
     "search",
+    "paper",
     *(
         f"train.{key}"
-        for key in ("updates", "epochs", "max_minutes", "patience", "keep", "average_last", "sample_translations")
+        for key in (
+            *("updates", "epochs", "max_minutes", "patience", "min_lr"),
+            *("keep", "average_last", "sample_translations"),
+        )
     ),
 }
 
@@ -191,9 +195,12 @@ def _alone_in(run: Path) -> Iterator[None]:
 
 def _learn(corpora: Corpora, recipe: Recipe) -> Tokenizers:
     text = recipe.text
-    to_stderr(
-        f"learning {'one' if text.shared_vocab else 'two'} {text.subword} vocabulary of {text.vocab_size:,} tokens"
-    )
+    if text.shared_vocab:
+        what = f"one {text.subword} vocabulary of {text.vocab_size:,} tokens"
+    else:
+        sizes = f"{text.vocab_size:,} and {text.trg_vocab_size or text.vocab_size:,}"
+        what = f"two {text.subword} vocabularies of {sizes} tokens"
+    to_stderr(f"learning {what}")
     return learn_tokenizers(corpora, text, to_stderr)
 
 

@@ -20,13 +20,13 @@ def build_optimizer(model: nn.Module, section: TrainSection) -> torch.optim.Opti
             model.parameters(), lr=section.lr, momentum=section.momentum, nesterov=section.nesterov, fused=True
         )
     if section.optimizer == "adadelta":
-        return torch.optim.Adadelta(model.parameters(), lr=section.lr, rho=section.rho, eps=section.eps or 1e-6)
+        return torch.optim.Adadelta(model.parameters(), lr=section.lr, rho=section.rho, eps=section.eps)
     kind = torch.optim.AdamW if section.optimizer == "adamw" else torch.optim.Adam
     return kind(
         model.parameters(),
         lr=section.lr,
         betas=section.betas,
-        eps=section.eps or 1e-9,
+        eps=section.eps,
         weight_decay=section.weight_decay,
         fused=True,
     )
@@ -63,11 +63,10 @@ def learning_rate(
             raise RecipeError("train.schedule: cosine needs train.updates")
         progress = min(1.0, (update - warmup) / max(1, section.updates - warmup))
         return section.lr * 0.5 * (1 + math.cos(math.pi * progress))
-    if section.schedule == "halving" and epochs >= section.decay_after:
+    if section.schedule == "halving":
         # Without the tiny number, 0.3 epochs after would count as less than three times 0.1.
-        return section.lr * section.decay_factor ** (
-            1 + math.floor((epochs - section.decay_after) / section.decay_every + 1e-9)
-        )
+        n_decays = 1 + math.floor((epochs - section.decay_after) / section.decay_every + 1e-9)
+        return section.lr * section.decay_factor ** max(0, n_decays)
     if section.schedule == "plateau":
         return section.lr * section.decay_factor**n_decays
     return section.lr

@@ -349,7 +349,7 @@ class Trainer:
 
     def _decay_on_plateau(self, loss_nats: float) -> None:
         lowest = self.position.lowest_dev_loss
-        if lowest is None or loss_nats < lowest:
+        if loss_nats < (math.inf if lowest is None else lowest):
             self.position.lowest_dev_loss = loss_nats
         else:
             self.position.n_decays += 1

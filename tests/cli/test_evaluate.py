@@ -93,6 +93,29 @@ def test_evaluate_writes_what_translate_writes(trained: Path, tmp_path: Path) ->
     assert translated.read_bytes() == (tmp_path / "out" / "news.hyp").read_bytes()
 
 
+def test_an_ensemble_writes_what_it_translates_and_leaves_the_models_own_evaluation(
+    trained: Path, tmp_path: Path
+) -> None:
+    first = shutil.copytree(trained / "run", tmp_path / "run")
+    second = trained / "run" / "checkpoints" / "update-2"
+    (first / "evaluation").mkdir(exist_ok=True)
+    (first / "evaluation" / "report.txt").write_text("before", encoding="utf-8")
+    result = evaluate(first, "--set", "news", "--ensemble", second)
+    assert result.exit_code == 0, result.stderr
+    folder = first / "evaluation-ensemble"
+    assert result.stdout == (folder / "report.txt").read_text(encoding="utf-8")
+    (report,) = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+    assert report["ensemble"] == [{"system": "digits", "update": 2}]
+    assert result.stdout.startswith(f"digits, update {report['update']}, digits, update 2, beam 3\n")
+    assert (folder / "news.attention.png").is_file()
+    assert not (folder / "learning-curve.png").exists(), "the curve of one model"
+    assert (first / "evaluation" / "report.txt").read_text(encoding="utf-8") == "before"
+    translated = runner.invoke(
+        app, ["translate", str(first), str(trained / "news.a"), "--ensemble", str(second), "--device", "cpu"]
+    )
+    assert translated.stdout == (folder / "news.hyp").read_text(encoding="utf-8")
+
+
 def test_sets_beam_metrics_and_folder_can_be_chosen(trained: Path, tmp_path: Path) -> None:
     result = evaluate(trained / "run", "--set", "dev", "--beam", 1, "--metrics", "chrf", "-o", tmp_path / "out")
     assert result.exit_code == 0, result.stderr

@@ -107,7 +107,33 @@ def test_schema_describes_the_model_section_of_every_backend() -> None:
     assert all("dropout" in section["properties"] for section in sections)
 
 
-@pytest.mark.parametrize("verb", ["show", "check", "schema"])
+def test_explain_tells_origins_and_compares_with_the_paper(recipe: Path) -> None:
+    recipe.write_text(TOY.replace("name: toy", "name: toy\npaper: vaswani2017-base"))
+    status, output, errors = run("explain", "toy.yaml", "--set", "train.lr=1")
+    assert (status, errors) == (0, "")
+    lines = [" ".join(line.split()) for line in output.decode().splitlines()]
+    assert "dropout 0.25 toy.yaml:9 ≠ 0.1 (table 3)" in lines
+    assert "lr 1 --set = §5.3, eq. 3" in lines
+    assert b"patience" not in output
+
+
+def test_explain_all_has_every_key_of_the_recipe(recipe: Path) -> None:
+    status, output, _ = run("explain", "toy.yaml", "--all", "--format", "json")
+    assert status == 0
+    keys = {entry["key"] for entry in json.loads(output)["settings"]}
+    train = load_recipe(recipe).train
+    assert {f"train.{name}" for name in type(train).model_fields} <= keys
+    assert {"data.train", "data.filters.max_length", "model.preset", "model.d_model", "search.beam_size"} <= keys
+
+
+def test_explain_refuses_an_unknown_paper(recipe: Path) -> None:
+    recipe.write_text(TOY.replace("name: toy", "name: toy\npaper: nobody1999"))
+    status, output, errors = run("explain", "toy.yaml")
+    assert (status, output) == (2, b"")
+    assert errors.startswith("mtkit: toy.yaml:2: paper: expected one of sutskever2014, ")
+
+
+@pytest.mark.parametrize("verb", ["show", "check", "explain", "schema"])
 def test_help_has_an_example(verb: str) -> None:
     status, output, _ = run(verb, "--help")
     assert status == 0

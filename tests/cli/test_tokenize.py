@@ -115,6 +115,24 @@ def test_encode_writes_pieces_or_ids(model):
     ]
 
 
+def test_words_and_punctuation_stand_apart_and_come_together_again(tmp_path):
+    (tmp_path / "t").write_text("The dog, the cat.\n" * 3)
+    assert run("train", "-i", tmp_path / "t", "-o", tmp_path / "m", "--kind", "word", "--size", 50).exit_code == 0
+    encoded = run("encode", "-m", tmp_path / "m", stdin=b"The dog, a cat.\n")
+    assert output_lines(encoded) == ["▁The ▁dog ▁▂, ▁a ▁cat ▁▂."]
+    assert output_lines(run("decode", "-m", tmp_path / "m", stdin=encoded.stdout_bytes)) == ["The dog, a cat."]
+    ids = run("encode", "-m", tmp_path / "m", "--ids", stdin=b"The dog, a cat.\n")
+    assert output_lines(run("decode", "-m", tmp_path / "m", "--ids", stdin=ids.stdout_bytes)) == ["The dog, <unk> cat."]
+
+
+def test_words_cannot_be_learned_with_bytes(tmp_path):
+    (tmp_path / "t").write_text("The dog\n")
+    result = run("train", "-i", tmp_path / "t", "-o", tmp_path / "m", "--kind", "word", "--byte-fallback")
+    assert result.exit_code == 2
+    assert result.stderr == "mtkit: words are not spelled as bytes: byte fallback needs another kind of token\n"
+    assert not (tmp_path / "m").exists()
+
+
 @pytest.mark.parametrize("ids", [(), ("--ids",)])
 def test_every_line_gives_one_line_there_and_back(model, tmp_path, ids):
     (tmp_path / "in").write_bytes(TRICKY)

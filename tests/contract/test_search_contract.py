@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,10 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from mtkit import models
 from mtkit.data.batch import make_source
 from mtkit.models import TranslationModel
 from mtkit.search import Hypothesis, LengthPenalty, beam_search, greedy_search
-from mtkit.text.tokenizer import BOS_ID, EOS_ID
+from mtkit.search.ensemble import Ensemble
+from mtkit.search.force import force
+from mtkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 MakeModel = Callable[..., TranslationModel]
 ROWS = [[4, 5, 6, 7, 8, 9], [9, 4], [], [10, 10, 1, 5]]
@@ -96,3 +100,67 @@ def test_attention_comes_with_each_hypothesis(model: TranslationModel, beam_size
         assert attention.shape == (len(hypotheses[0].tokens) + 1, len(row) + 1)  # EOS on both sides
         assert (attention >= 0).all()
         assert (attention.sum(dim=1) <= 1 + 1e-5).all()
+
+
+GIVEN = [[[5, 9, 4, 4], []], [[6], [7, 7, 7]], [[1, 4], [8]], [[], [10, 5, 6, 7, 8]]]  # two translations of each row
+
+
+@pytest.mark.parametrize("need_attention", [False, True])
+def test_given_translations_have_the_probability_of_teacher_forcing(
+    model: TranslationModel, need_attention: bool
+) -> None:
+    memory = model.encode(*sources(ROWS))
+    given = [tokens for translations in GIVEN for tokens in translations]
+    found, by_token = force(model, memory, given, need_attention=need_attention)
+    for i, (hypothesis, each, tokens) in enumerate(zip(found, by_token, given, strict=True)):
+        row = ROWS[i // 2]
+        assert hypothesis.tokens == tokens
+        assert hypothesis.log_prob == pytest.approx(log_prob(model, row, tokens), abs=1e-4)
+        assert sum(each) == pytest.approx(hypothesis.log_prob, abs=1e-4)
+        assert len(each) == len(tokens) + 1
+        (alone,), _ = force(model, model.encode(*sources([row])), [tokens], need_attention=need_attention)
+        assert (hypothesis.attention is not None) == (need_attention and model.has_attention)
+        if hypothesis.attention is not None:
+            assert hypothesis.attention.shape == (len(tokens) + 1, len(row) + 1)
+            torch.testing.assert_close(hypothesis.attention, alone.attention, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_the_coverage_penalty_is_that_of_the_hypothesis_own_attention(model: TranslationModel, beam_size: int) -> None:
+    """Wu et al. (2016), eq. 14, in NumPy."""
+    if not model.has_attention:
+        pytest.skip("has no attention")
+    beta = 0.3
+    found = beam_search(
+        model,
+        model.encode(*sources(ROWS)),
+        torch.tensor(MAX_LENGTHS),
+        beam_size=beam_size,
+        n_best=beam_size,
+        coverage_beta=beta,
+        need_attention=True,
+    )
+    for row, hypotheses in zip(ROWS, found, strict=True):
+        assert [each.score for each in hypotheses] == sorted((each.score for each in hypotheses), reverse=True)
+        for each in hypotheses:
+            assert each.attention is not None
+            received = each.attention.double().numpy()[:, : len(row)].sum(0)
+            expected = each.log_prob / (len(each.tokens) + 1) + beta * np.log(np.clip(received, 1e-6, 1)).sum()
+            assert each.score == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_model_joins_others_in_an_ensemble(model: TranslationModel) -> None:
+    torch.manual_seed(7)
+    other = models.build({"type": "transformer", "preset": "tiny"}, 11, 11, PAD_ID).eval()
+    ensemble = Ensemble([model, other])
+    memory = ensemble.encode(*sources(ROWS))
+    found = beam_search(ensemble, memory, torch.tensor(MAX_LENGTHS), beam_size=3)
+    for row, (best, *_) in zip(ROWS, found, strict=True):
+        total = 0.0
+        for i, token in enumerate([*best.tokens, EOS_ID]):
+            prefix = torch.tensor([[BOS_ID, *best.tokens[:i]]])
+            each = [
+                member(*sources([row]), prefix)[0, -1].double().softmax(0)[token].item() for member in (model, other)
+            ]
+            total += math.log(sum(each) / 2)
+        assert best.log_prob == pytest.approx(total, abs=1e-4)

@@ -23,8 +23,13 @@ def early_end(source, prefix):
     return {(): {EOS: 0.5, A: 0.4, B: 0.1}, (A,): {EOS: 0.95, A: 0.05}}.get(prefix, {EOS: 0.5, A: 0.5})
 
 
-def reference_beam(probabilities, source, limit, beam_size, length_penalty, n_best):
+def reference_beam(probabilities, source, limit, beam_size, length_penalty, n_best, coverage_beta=0.0):
     """Beam search as in the docstring of beam_search, for one sentence, with lists, and never stopping early."""
+
+    def unseen(prefix):
+        """Source words that the table never looks at; a word that it looks at gets a weight of 1 or more."""
+        return set(range(len(source))) - {sum(prefix[:i]) % (len(source) + 1) for i in range(len(prefix) + 1)}
+
     beam, ended = [((), 0.0)], []
     for length in range(limit + 1):
         grown = []
@@ -34,7 +39,11 @@ def reference_beam(probabilities, source, limit, beam_size, length_penalty, n_be
                     continue
                 grown.append((log_prob + math.log(probability), prefix, token))
         grown = sorted(grown, reverse=True)[: 2 * beam_size if length < limit else None]
-        ended += [(total / length_penalty(length + 1), prefix, total) for total, prefix, last in grown if last == EOS]
+        ended += [
+            (total / length_penalty(length + 1) + coverage_beta * len(unseen(prefix)) * math.log(1e-6), prefix, total)
+            for total, prefix, last in grown
+            if last == EOS
+        ]
         beam = [(prefix + (last,), total) for total, prefix, last in grown if last != EOS][:beam_size]
     return sorted(ended, reverse=True)[:n_best]
 
@@ -94,19 +103,21 @@ def test_a_full_width_beam_is_exhaustive_search(table_model, random_probabilitie
         agree(found, sorted(scored, reverse=True)[:16])
 
 
+@pytest.mark.parametrize("coverage_beta", [0.0, 0.02, 0.2])
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 2.0])
 @pytest.mark.parametrize(("beam_size", "n_best"), [(2, 1), (2, 2), (3, 1), (5, 3)])
-def test_stopping_and_narrowing_never_change_the_result(table_model, random_probabilities, alpha, beam_size, n_best):
+def test_stopping_and_narrowing_never_change_the_result(
+    table_model, random_probabilities, alpha, beam_size, n_best, coverage_beta
+):
     penalty = LengthPenalty(alpha)
     for seed in range(6):
         probabilities = random_probabilities(seed, 9, sharpness=1.0 + seed % 3)
         sources = [(A,), (B, A), (C, A, B)]
         limits = (7, 2, 5)
-        found = search(
-            table_model(probabilities, 9), sources, limits, beam_size=beam_size, length_penalty=penalty, n_best=n_best
-        )
+        options = {"beam_size": beam_size, "length_penalty": penalty, "n_best": n_best, "coverage_beta": coverage_beta}
+        found = search(table_model(probabilities, 9), sources, limits, **options)
         for source, limit, hypotheses in zip(sources, limits, found, strict=True):
-            agree(hypotheses, reference_beam(probabilities, source, limit, beam_size, penalty, n_best))
+            agree(hypotheses, reference_beam(probabilities, source, limit, **options))
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 3.0])
@@ -173,6 +184,8 @@ def test_longest_length_0_gives_the_empty_translation(table_model):
 
 
 def test_an_unlikely_end_is_still_found_at_the_longest_length(table_model):
+    """CH-120"""
+
     # EOS is the least likely of all tokens, far behind 2 x beam_size others.
     def endless(source, prefix):
         return {EOS: 0.001, **{token: 0.999 / 10 for token in range(4, 14)}}

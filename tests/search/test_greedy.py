@@ -18,6 +18,7 @@ def search(model, sources=((A,),), limits=(10,), **options):
 
 
 def test_takes_the_best_token_and_stops_at_eos(table_model):
+    """CH-120"""
     table = {(): {A: 0.6, B: 0.3, EOS: 0.1}, (A,): {EOS: 0.5, A: 0.3, B: 0.2}}
     (best,) = search(table_model(lambda source, prefix: table[prefix], 6), length_penalty=LengthPenalty(1.0))
     assert best.tokens == [A]
@@ -43,6 +44,7 @@ def test_unknown_is_taken_when_it_is_allowed(table_model):
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
 def test_longest_length_ends_a_translation_with_the_models_own_eos_probability(table_model, limit):
+    """CH-120"""
     (best,) = search(table_model(lambda source, prefix: {A: 0.9, EOS: 0.1}, 6), limits=(limit,))
     assert best.tokens == [A] * limit
     assert best.log_prob == pytest.approx(limit * math.log(0.9) + math.log(0.1))

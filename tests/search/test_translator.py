@@ -112,6 +112,7 @@ def test_longest_length_is_ratio_times_source_plus_extra(echo_model, tokenizers,
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_an_endless_model_stops_at_the_longest_length(table_model, tokenizers, beam_size):
+    """CH-120"""
     letter = tokenizers.src.ids(["a"])[0]
     model = table_model(lambda source, prefix: {letter: 0.99, EOS_ID: 0.01}, VOCAB)
     translator = Translator(

@@ -201,6 +201,15 @@ def test_vocabulary_without_room_for_a_piece_is_an_error(kind):
     with pytest.raises(DataError) as caught:
         learn(["a b c"], kind=kind, vocab_size=4)
     assert str(caught.value) == "a vocabulary of 4 is too small: the special symbols take 4"
+
+
+def test_words_are_not_spelled_as_bytes():
+    with pytest.raises(DataError, match="words are not spelled as bytes: byte fallback needs another kind of token"):
+        learn(LINES, kind="word", vocab_size=400, byte_fallback=True)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
+def test_vocabulary_without_room_beside_the_bytes_is_an_error(kind):
     with pytest.raises(DataError) as caught:
         learn(["a b c"], kind=kind, vocab_size=260, byte_fallback=True)
     assert str(caught.value) == "a vocabulary of 260 is too small: the special symbols and the bytes take 260"

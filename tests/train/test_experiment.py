@@ -103,6 +103,28 @@ def test_a_later_end_continues_the_run(make_recipe: MakeRecipe, run: Path) -> No
     assert "going on after update 2" in (run / LOG_FILE).read_text(encoding="utf-8")
 
 
+def test_a_run_from_before_the_other_optimizers_goes_on(make_recipe: MakeRecipe, run: Path) -> None:
+    """Its recipe has an epsilon written out, and none of the keys that came with them."""
+    later = ("rho", "momentum", "nesterov", "normalize", "batch_sentences", "decay_", "min_lr", "trg_vocab_size")
+    lines = (run / "recipe.yaml").read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if not line.lstrip().startswith(later)]
+    assert len(kept) == len(lines) - 10
+    (run / "recipe.yaml").write_text("".join(kept), encoding="utf-8")
+    assert any(line.split() == ["eps:", "1e-09"] for line in kept)
+    assert train(make_recipe(train={"updates": 3, "save_every": 1}), run, device="cpu").update == 3
+
+
+def test_two_vocabularies_may_differ_in_size(
+    make_recipe: MakeRecipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the 160,000 and 80,000 words of Sutskever et al. (2014), §3.1; here 12 and 9 of the ten digits."""
+    text = {"shared_vocab": False, "vocab_size": 12, "trg_vocab_size": 9}
+    train(make_recipe(text=text, model={"tied_embeddings": "two_way"}, train=ONE), tmp_path / "run", device="cpu")
+    tokenizers = load_model(tmp_path / "run").tokenizers
+    assert (tokenizers.src.vocab_size, tokenizers.trg.vocab_size) == (12, 9)
+    assert "learning two word vocabularies of 12 and 9 tokens" in capsys.readouterr().err
+
+
 def test_restart_leaves_nothing_of_the_old_run(make_recipe: MakeRecipe, run: Path) -> None:
     (run / "evaluation").mkdir()
     (run / "evaluation" / "report.txt").write_text("old", encoding="utf-8")

@@ -20,12 +20,21 @@ def section(**keys: Any) -> TrainSection:
 
 @pytest.mark.parametrize(("update", "rate"), [(1, 1.747e-07), (4000, 6.988e-04), (5000, 6.25e-04)])
 def test_noam_has_the_papers_rates(update: int, rate: float) -> None:
-    """Vaswani et al. (2017), eq. 3, with d_model 512 and 4000 updates of warm-up."""
+    """CH-116; Vaswani et al. (2017), eq. 3, with d_model 512 and 4000 updates of warm-up."""
     noam = section(schedule="noam", lr=1.0, warmup_updates=4000)
     assert learning_rate(update, noam, 512) == pytest.approx(rate, rel=1e-3)
     assert learning_rate(update, section(schedule="noam", lr=2.0, warmup_updates=4000), 512) == pytest.approx(
         2 * rate, rel=1e-3
     )
+
+
+def test_noam_rises_in_a_straight_line_to_its_peak_and_falls_with_the_root() -> None:
+    """CH-116; the peak is (512 x 4000)^-0.5 = 6.99e-4."""
+    noam = section(schedule="noam", lr=1.0, warmup_updates=4000)
+    rates = [learning_rate(update, noam, 512) for update in range(1, 16_001)]
+    assert max(rates) == rates[3999] == pytest.approx(6.99e-4, rel=1e-3)
+    assert rates[999] == pytest.approx(rates[3999] / 4)
+    assert rates[15_999] == pytest.approx(rates[3999] / 2)
 
 
 def test_noam_needs_a_width() -> None:
@@ -111,7 +120,7 @@ def weights_after(section: TrainSection, gradients: list[float], rate: float) ->
 
 
 def test_plain_gradient_descent_by_hand() -> None:
-    assert weights_after(section(optimizer="sgd"), [2.0, -1.0], 0.1) == pytest.approx([0.8, 0.9])
+    assert weights_after(section(optimizer="sgd", lr=9), [2.0, -1.0], 0.1) == pytest.approx([0.8, 0.9])
 
 
 def test_nesterovs_momentum_by_hand() -> None:
@@ -121,8 +130,14 @@ def test_nesterovs_momentum_by_hand() -> None:
         velocity = 0.99 * velocity + gradient
         weight -= 0.25 * (gradient + 0.99 * velocity)
         by_hand.append(weight)
-    nesterov = section(optimizer="sgd", momentum=0.99, nesterov=True)
+    nesterov = section(optimizer="sgd", lr=9, momentum=0.99, nesterov=True)
     assert weights_after(nesterov, [2.0, -1.0, 0.5], 0.25) == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_momentum_by_hand() -> None:
+    """v = m v + g, then a step along v."""
+    plain = section(optimizer="sgd", lr=9, momentum=0.5)
+    assert weights_after(plain, [2.0, -1.0, 0.5], 0.1) == pytest.approx([0.8, 0.8, 0.75])
 
 
 def test_adadelta_by_hand() -> None:
@@ -134,9 +149,7 @@ def test_adadelta_by_hand() -> None:
         of_steps = 0.95 * of_steps + 0.05 * step**2
         weight += step
         by_hand.append(weight)
-    assert weights_after(section(optimizer="adadelta", lr=1.0), [2.0, -1.0, 0.5], 1.0) == pytest.approx(
-        by_hand, rel=1e-6
-    )
+    assert weights_after(section(optimizer="adadelta"), [2.0, -1.0, 0.5], 1.0) == pytest.approx(by_hand, rel=1e-6)
 
 
 def test_sutskevers_rate_is_halved_every_half_epoch_after_five() -> None:

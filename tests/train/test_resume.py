@@ -211,8 +211,10 @@ def test_patience_is_not_renewed_by_a_stop(
             "schedule": "plateau",
             "normalize": "sentences",
         },
+        {"optimizer": "sgd", "lr": 0.7, "schedule": "constant", "batch_sentences": 7, "accumulate": 2},
+        {"optimizer": "adamw", "weight_decay": 0.1},
     ],
-    ids=["adadelta", "sgd"],
+    ids=["adadelta", "sgd-nesterov", "sgd", "adamw"],
 )
 def test_every_optimizer_and_schedule_goes_on_where_it_stopped(
     make_recipe: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: dict[str, Any]
@@ -224,3 +226,26 @@ def test_every_optimizer_and_schedule_goes_on_where_it_stopped(
         assert train(make_recipe(train=keys), tmp_path / "run", device="cpu").update == 7
     assert train(make_recipe(train=keys), tmp_path / "run", device="cpu").update == 12
     assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_plateau_goes_on_with_the_rate_and_the_loss_it_had(
+    make_recipe: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dev losses 2, 3, 2.5 before the stop and 2.2, 1.9, 1.95 after it: each but 1.9 is not the lowest so far."""
+    from mtkit.train import trainer
+    from mtkit.train.validation import DevScores
+
+    coming = iter([2.0, 3.0, 2.5, 2.2, 1.9, 1.95])
+    monkeypatch.setattr(trainer, "validate", lambda *_: DevScores(next(coming), 1.0, "scripted", ["x"] * 6))
+    keys = {"updates": 14, "validate_every": 2, "schedule": "plateau", "decay_factor": 0.5, "lr": 0.8}
+    keys |= {"optimizer": "sgd", "warmup_updates": 0, "min_lr": 0.06}
+    run = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, 7)
+        assert train(make_recipe(train=keys), run, device="cpu").interrupted
+    outcome = train(make_recipe(train=keys), run, device="cpu")
+    rates = [entry["lr"] for entry in read_metrics(run) if "lr" in entry]
+    assert rates == pytest.approx([0.8, 0.8, 0.8, 0.8, 0.4, 0.4, 0.2, 0.2, 0.1, 0.1, 0.1, 0.1])
+    assert (outcome.update, outcome.reason) == (12, "a learning rate below 0.06")
+    lower = train(make_recipe(train={**keys, "min_lr": 0.04, "updates": 12}), run, device="cpu")
+    assert lower.reason == "12 updates", "another lowest rate is another end, not another run"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ class Rows:
 class KnownCost(TranslationModel):
     """Costs 4 nats a token after the source token 5 and 2 nats after 6, as long as `shift` is 0."""
 
-    has_attention: ClassVar[bool] = False
+    has_attention = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,6 +171,28 @@ def test_a_gradient_may_be_divided_by_sentences(
     run_updates(build_trainer(tmp_path, model, Rows([[5], [6]], [[], [EOS, EOS]]), section), batches)
     assert model.shift.item() == pytest.approx((1 - math.exp(-4) + 3 * (1 - math.exp(-2))) / 2, rel=1e-5)
     assert read_metrics(tmp_path)[0]["loss_nats"] == pytest.approx(2.5, rel=1e-6), "figures stay those of a token"
+
+
+@pytest.mark.parametrize(
+    ("accumulate", "expected"),
+    [(1, [1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25, 0.125, 0.125]), (2, [1, 1, 0.5, 0.25, 0.125])],
+)
+def test_halving_begins_with_the_first_update_after_its_epochs(
+    tmp_path: Path, scripted: Callable[[list[float]], None], accumulate: int, expected: list[float]
+) -> None:
+    """Four batches an epoch: Sutskever's decay with 1 epoch before it in place of 5, and 2.5 epochs in all."""
+    scripted([0.0])
+    halving = {"schedule": "halving", "decay_after": 1, "decay_every": 0.5}
+    section = train_section(epochs=2.5, batch_sentences=1, accumulate=accumulate, report_every=1, **halving)
+    run_updates(build_trainer(tmp_path, KnownCost(), Rows([[5]] * 4, [[]] * 4), section))
+    assert [entry["lr"] for entry in read_metrics(tmp_path) if "lr" in entry] == expected
+
+
+def test_a_dev_loss_that_is_no_number_is_no_lowest_one(tmp_path: Path, scripted: Callable[[list[float]], None]) -> None:
+    scripted([math.nan, 4.0, 3.0])
+    section = train_section(updates=3, schedule="plateau", lr=0.25, validate_every=1, report_every=1)
+    run_updates(build_trainer(tmp_path, KnownCost(), Rows([[6]], [[]]), section))
+    assert [entry["lr"] for entry in read_metrics(tmp_path) if "lr" in entry] == [0.25, 0.125, 0.125]
 
 
 def test_a_plateau_lowers_the_rate_and_ends_the_run(tmp_path: Path, scripted: Callable[[list[float]], None]) -> None:

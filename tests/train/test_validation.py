@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ V = 8
 class Fixed(TranslationModel):
     """The same probabilities everywhere, whatever it reads."""
 
-    has_attention: ClassVar[bool] = False
+    has_attention = False
 
     def __init__(self, probabilities: list[float]) -> None:
         super().__init__()
