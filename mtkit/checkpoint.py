@@ -217,6 +217,10 @@ def average(run: Path, updates: Sequence[int]) -> dict[str, Tensor]:
     return {name: (tensor / len(updates)).float() for name, tensor in total.items()}
 
 
+def average_name(updates: Sequence[int]) -> str:
+    return f"average-{updates[0]}-{updates[-1]}"
+
+
 def save_average(run: Path, updates: Sequence[int], name: str | None = None) -> Path:
     """Average checkpoints of a run into a new one, by default average-FIRST-LAST; its folder, which is a model.
 
@@ -228,7 +232,7 @@ def save_average(run: Path, updates: Sequence[int], name: str | None = None) -> 
     if len(updates) < 2:
         raise RequestError("an average needs the updates of at least two checkpoints")
     is_named = name is not None
-    name = name or f"average-{updates[0]}-{updates[-1]}"
+    name = name or average_name(updates)
     if not re.fullmatch(r"average[\w-]*", name):
         raise RequestError(f"the name of an average is average… in letters, digits, - and _; got '{name}'")
     there = list_updates(run)

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from mtkit.cli.messages import report_invalid, warn
-from mtkit.cli.translate import pharaoh, rounded
+from mtkit.cli.translate import BLOCK_LINES, pharaoh, rounded
 from mtkit.errors import DataError, RequestError
 from mtkit.text.lines import OnInvalid, open_output, read_input, write_line
 
 if TYPE_CHECKING:
     from mtkit.search.translator import Scored
-
-BLOCK_LINES = 2000  # source lines that are sorted by length together, then written
 
 ScoreFormat = Literal["text", "tsv", "jsonl"]
 
@@ -125,10 +123,6 @@ def _unreported(_name: str, _number: int) -> None:
 
 
 def _line(text: str, each: Scored, format: ScoreFormat) -> str:
-    return "".join(_parts(text, each, format))
-
-
-def _parts(text: str, each: Scored, format: ScoreFormat) -> Iterator[str]:
     n_tokens = len(each.token_log_probs)
     ppl = math.exp(min(-each.log_prob / n_tokens, 700))
     if format == "jsonl":
@@ -142,10 +136,10 @@ def _parts(text: str, each: Scored, format: ScoreFormat) -> Iterator[str]:
         }
         if each.alignment is not None:
             fields["alignment"] = pharaoh(each.alignment)
-        yield json.dumps(fields, ensure_ascii=False)
-        return
-    yield f"{rounded(each.log_prob):.4f}"
+        return json.dumps(fields, ensure_ascii=False)
+    columns = [f"{rounded(each.log_prob):.4f}"]
     if format == "tsv":
-        yield f"\t{rounded(each.score):.4f}\t{n_tokens}\t{rounded(ppl):.4f}"
+        columns += [f"{rounded(each.score):.4f}", str(n_tokens), f"{rounded(ppl):.4f}"]
     if each.alignment is not None:
-        yield ("\t" if format == "tsv" else " ||| ") + pharaoh(each.alignment)
+        columns.append(pharaoh(each.alignment))
+    return ("\t" if format == "tsv" else " ||| ").join(columns)

@@ -38,6 +38,7 @@ from torch.nn import functional as F
 from mtkit.models._protocol import Memory, Paper, Step, TranslationModel
 from mtkit.nn.convolution import GatedConvolution, normalized_linear
 from mtkit.nn.dropout import Dropout
+from mtkit.nn.embedding import PositionEmbedding
 
 PAPER = Paper(
     "Gehring, Auli, Grangier, Yarats and Dauphin",
@@ -107,7 +108,7 @@ PRESETS = {
         dropout=0.2,
     ),
     "small": Config(),
-    # The paper's 30 + 30 layers; the widths are those of its blocks for translation.
+    # The paper's 30 + 30 layers and rates; the width is ours, its tables could not be looked up.
     "bytenet_paper": Config(
         d_embedding=800,
         encoder_widths=(800,) * 30,
@@ -134,20 +135,13 @@ PRESETS = {
 }  # fmt: skip
 
 
-class Positions(nn.Embedding):
-    """One learned vector for each position; those beyond the last share it."""
-
-    def forward(self, positions: Tensor) -> Tensor:
-        return super().forward(positions.clamp(max=self.num_embeddings - 1))
-
-
 class Embedding(nn.Module):
     """Tokens and, where there are any, their positions, both from N(0, 0.1^2) (§3.1, §3.5); padding is 0."""
 
     def __init__(self, vocab_size: int, pad_id: int, config: Config) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, config.d_embedding, padding_idx=pad_id)
-        self.positions = Positions(config.max_positions, config.d_embedding) if config.max_positions else None
+        self.positions = PositionEmbedding(config.max_positions, config.d_embedding) if config.max_positions else None
         self.dropout = Dropout(config.dropout)
         nn.init.normal_(self.tokens.weight, std=0.1)
         with torch.no_grad():

@@ -36,21 +36,26 @@ class SinusoidalPositions(nn.Module):
         return x + self.table[start:end]
 
 
-class LearnedPositions(nn.Module):
-    """Adds a learned vector for each position (Gehring et al. 2017, §3.1; Vaswani et al. 2017, table 3, row E).
-
-    Positions beyond the last share its vector, so that a longer sentence than any in training is still read.
+class PositionEmbedding(nn.Embedding):
+    """A learned vector for each position (Gehring et al. 2017, §3.1); those beyond the last share its vector, so that a
+    longer sentence than any in training is still read.
     """
+
+    def forward(self, positions: Tensor) -> Tensor:
+        return super().forward(positions.clamp(max=self.num_embeddings - 1))
+
+
+class LearnedPositions(nn.Module):
+    """Adds a learned vector for each position (Vaswani et al. 2017, table 3, row E)."""
 
     def __init__(self, d_model: int, max_positions: int) -> None:
         super().__init__()
-        self.table = nn.Embedding(max_positions, d_model)
+        self.table = PositionEmbedding(max_positions, d_model)
         nn.init.normal_(self.table.weight, std=d_model**-0.5)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """x [batch, length, d_model] stands at positions start, start + 1, …"""
-        positions = torch.arange(start, start + x.size(1), device=x.device).clamp(max=self.table.num_embeddings - 1)
-        return x + self.table(positions)
+        return x + self.table(torch.arange(start, start + x.size(1), device=x.device))
 
 
 class NoPositions(nn.Module):

@@ -11,7 +11,7 @@ from mtkit.data.batch import make_source
 from mtkit.models import Memory, TranslationModel, select_rows
 from mtkit.search.hypothesis import Hypothesis, finished
 from mtkit.search.penalties import LengthPenalty
-from mtkit.text.tokenizer import BOS_ID, PAD_ID
+from mtkit.text.tokenizer import BOS_ID
 
 
 @torch.inference_mode()
@@ -50,7 +50,7 @@ def force(
         per_step.append(step.logits.float().log_softmax(1).gather(1, token[:, None]).squeeze(1))
         if step.attention is not None:
             attention.append(step.attention)
-        prev, state = token.masked_fill(token == PAD_ID, BOS_ID), step.state
+        prev, state = token, step.state
     log_probs = torch.stack(per_step, dim=1).double().masked_fill(is_padding, 0.0).cpu()
     weights = torch.stack(attention, dim=1).cpu() if attention else None  # [rows, trg_len, src_len]
     src_lengths = (~memory.src_pad_mask).sum(1).tolist()

@@ -260,14 +260,7 @@ class Translator:
 
     def _batches(self, rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Numbers of lines with text, longest first, so that a batch has little padding and memory runs out early."""
-        batch: list[int] = []
-        for i in sorted((i for i, row in enumerate(rows) if row), key=lambda i: (-len(rows[i]), i)):
-            if batch and (len(batch) + 1) * (len(rows[batch[0]]) + 1) * self.beam_size > self.batch_tokens:
-                yield batch
-                batch = []
-            batch.append(i)
-        if batch:
-            yield batch
+        return self._cut({i: (len(row) + 1) * self.beam_size for i, row in enumerate(rows) if row})
 
     def _batches_to_score(
         self, src_rows: Sequence[Sequence[int]], trg_rows: Sequence[Sequence[int]], per_line: int
@@ -278,9 +271,12 @@ class Translator:
             longest = max(map(len, trg_rows[line * per_line : (line + 1) * per_line]))
             return len(src_rows[line]) + per_line * (longest + 1)
 
-        sizes = [size(line) for line in range(len(src_rows))]
+        return self._cut({line: size(line) for line in range(len(src_rows))})
+
+    def _cut(self, sizes: Mapping[int, int]) -> Iterator[list[int]]:
+        """Batches of lines by their sizes, largest first; padding makes every line of a batch as large as its first."""
         batch: list[int] = []
-        for line in sorted(range(len(sizes)), key=lambda line: (-sizes[line], line)):
+        for line in sorted(sizes, key=lambda line: (-sizes[line], line)):
             if batch and (len(batch) + 1) * sizes[batch[0]] > self.batch_tokens:
                 yield batch
                 batch = []

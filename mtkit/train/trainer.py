@@ -15,12 +15,16 @@ import torch
 from torch import Tensor
 
 from mtkit.checkpoint import (
+    WEIGHTS_FILE,
     Checkpoint,
-    average,
+    average_name,
     checkpoints_folder,
     copy_weights,
     list_updates,
+    read_state,
+    read_tensors,
     remove_old,
+    save_average,
     save_checkpoint,
     unique_tensors,
     write_pointer,
@@ -465,16 +469,14 @@ class Trainer:
         updates = list_updates(self.run)[-self.section.average_last :] if self.section.average_last else []
         if len(updates) < 2:
             return
-        name = f"average-{updates[0]}-{updates[-1]}"
+        name = average_name(updates)
         if self.position.averaged == name:  # a finished run, started again
             return
         last = {key: tensor.clone() for key, tensor in unique_tensors(self.model).items()}
-        weights = average(self.run, updates)
-        copy_weights(self.model, weights, self.run)
+        folder = save_average(self.run, updates, name)
+        copy_weights(self.model, read_tensors(folder, WEIGHTS_FILE, read_state(folder)), folder)
         scores = self._dev_scores()
         copy_weights(self.model, last, self.run)
-        state = {"update": self.position.update, "average_of": updates, **self.saved_with_model}
-        save_checkpoint(self.run, name, weights, {}, state)
         improved = self.stopping.consider(self._deciding(scores), name)
         self.position.averaged = name
         self._say_dev_scores(name, scores, improved)
