@@ -13,7 +13,7 @@ from mtkit.errors import RecipeError, RequestError
 from mtkit.recipe import BackendSchema, FilePair, Recipe, dump_recipe, load_recipe, recipe_schema
 
 RECIPES = Path(__file__).parent.parent / "recipes"
-SHIPPED = sorted(path for path in RECIPES.glob("*/*.yaml") if path.name != "common.yaml")
+SHIPPED = sorted(path for path in RECIPES.glob("*/*.yaml") if path.stem not in ("common", "recurrent"))
 
 TOY = """\
 name: toy

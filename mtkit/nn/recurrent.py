@@ -393,8 +393,9 @@ def initialize(model: nn.Module, scheme: Scheme, bound: float = 0.0) -> None:
     """Draw all weights of a recurrent translator; the embedding's row of padding is 0 in every scheme.
 
     - paper: N(0, 0.01^2) (Bahdanau et al. 2015, B.1), recurrent matrices orthogonal, biases 0.
-    - xavier: Glorot and Bengio (2010) for matrices, a cell's gates apart, N(0, 1/d) for embeddings, recurrent matrices
-      orthogonal, biases 0.
+    - xavier: Glorot and Bengio (2010) for matrices, a cell's gates apart, recurrent matrices orthogonal, biases 0, and
+      N(0, 1) for embeddings: each layer halves the scale of what it reads and more, and a stack of two LSTMs that
+      starts from embeddings of N(0, 1/d) spends hundreds of updates before its states tell one source from another.
     - uniform: all from U[-bound, bound], biases too (Sutskever et al. 2014, §3.4; Luong et al. 2015, §4.1).
     """
     if scheme == "uniform":
@@ -410,7 +411,7 @@ def initialize(model: nn.Module, scheme: Scheme, bound: float = 0.0) -> None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             if scheme != "uniform":
-                nn.init.normal_(module.weight, std=0.01 if scheme == "paper" else module.embedding_dim**-0.5)
+                nn.init.normal_(module.weight, std=0.01 if scheme == "paper" else 1.0)
             if module.padding_idx is not None:
                 with torch.no_grad():
                     module.weight[module.padding_idx].zero_()

@@ -179,6 +179,14 @@ def test_xavier_bounds_each_gate_by_its_own_width() -> None:
         assert linear.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
 
 
+def test_xavier_draws_embeddings_of_unit_variance() -> None:
+    torch.manual_seed(0)
+    embedding = torch.nn.Embedding(300, 40, padding_idx=0)
+    initialize(embedding, "xavier")
+    assert embedding.weight[1:].std().item() == pytest.approx(1.0, rel=0.05)
+    assert (embedding.weight[0] == 0).all()
+
+
 def elman(d_hidden: int, scale: float, *, linear: bool) -> ElmanCell:
     """U is `scale` times an orthogonal matrix: all its eigenvalues have this modulus."""
     torch.manual_seed(0)
