@@ -6,13 +6,19 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 RUNS ?= runs
 
-.PHONY: demo test check bench run help clean
+STUDIES := $(subst _,-,$(basename $(notdir $(filter-out %/__init__.py,$(wildcard mtkit/reproduce/studies/*.py)))))
+SCALE ?= toy
+DATA ?=
+
+.PHONY: demo test check bench run help clean studies $(STUDIES)
 
 help:
 	@echo "make demo              train a translator from nothing, translate and score, in a few minutes"
 	@echo "make test              all tests"
 	@echo "make check             format, lint, types, tests"
 	@echo "make bench             speed and memory on this machine"
+	@echo "make studies           the chapter's tables and figures that make can reproduce, such as make table-1-1"
+	@echo "                       (SCALE=toy|multi30k|paper, DATA=FOLDER, ARGS='--seeds 3 …')"
 	@echo "make run RECIPE=FILE   train, evaluate and report one recipe (SET='--set key=value …')"
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -52,6 +58,12 @@ bench: $(VENV)/installed-dev
 run: $(VENV)/installed
 	@test -n "$(RECIPE)" || { echo "make run needs RECIPE=FILE" >&2; exit 2; }
 	@run=$$($(BIN)/mtkit train $(RECIPE) $(SET)) && $(BIN)/mtkit evaluate "$$run"
+
+studies: $(VENV)/installed
+	@$(BIN)/mtkit reproduce
+
+$(STUDIES): $(VENV)/installed
+	@$(BIN)/mtkit reproduce $@ --scale $(SCALE) $(if $(DATA),--data $(DATA)) $(ARGS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -63,14 +63,14 @@ def test_the_tree_in_the_readme_is_the_tree_on_disk() -> None:
     tree = re.search(r"```\nmtkit/\n(.*?)```", readme, re.S)
     assert tree, "the README shows the layout in a block that begins with mtkit/"
     shown = set()
-    folder = ""
+    folders: dict[int, str] = {0: ""}  # by the indent of what stands in them
     for line in tree[1].splitlines():
         indent = len(re.match(r"[│├└─ ]*", line)[0])
         name = line[indent:].split()[0]
-        if name.endswith("/"):
-            folder = name
-        else:
-            shown.add(name if indent <= 4 else folder + name)
+        place = folders[indent - 4] + name
+        folders[indent] = place
+        if not name.endswith("/"):
+            shown.add(place)
     on_disk = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if path.name != "__init__.py"}
     assert shown == on_disk | {"__init__.py"}
 

@@ -13,7 +13,20 @@ from typing import Annotated, Any
 import typer
 
 from mtkit import __version__
-from mtkit.cli import average, bleu, data, evaluate, model, recipe, score, tokenize, train, translate
+from mtkit.cli import (
+    average,
+    bleu,
+    compare,
+    data,
+    evaluate,
+    model,
+    recipe,
+    reproduce,
+    score,
+    tokenize,
+    train,
+    translate,
+)
 from mtkit.errors import MtkitError
 
 app = typer.Typer(
@@ -96,6 +109,8 @@ app.command("score")(speaking_errors(score.score))
 app.command("average")(speaking_errors(average.average))
 app.command("bleu")(speaking_errors(bleu.bleu))
 app.command("evaluate")(speaking_errors(evaluate.evaluate))
+app.command("compare")(speaking_errors(compare.compare))
+app.command("reproduce")(speaking_errors(reproduce.reproduce))
 app.command("info")(speaking_errors(model.info))
 app.command("models")(speaking_errors(model.models))
 app.add_typer(_register(tokenize.tokenize_app), name="tokenize")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from mtkit.errors import RequestError
 
 if TYPE_CHECKING:
+    import numpy as np
     from sacrebleu.metrics import BLEU
     from sacrebleu.metrics.base import Metric
 
@@ -117,6 +118,7 @@ class LengthBucket(NamedTuple):
     n_segments: int
     bleu: float | None
     """None without segments."""
+    interval: Interval | None = None
 
 
 def check_settings(settings: ScoreSettings) -> None:
@@ -228,29 +230,73 @@ def paired_scores(
 
 
 def bleu_by_length(
-    system: NamedLines, references: Sequence[NamedLines], source: NamedLines, settings: ScoreSettings
+    system: NamedLines,
+    references: Sequence[NamedLines],
+    source: NamedLines,
+    settings: ScoreSettings,
+    *,
+    n_bootstrap: int = 0,
 ) -> list[LengthBucket]:
     """BLEU by the number of words (between blanks) of the source: 1-9, 10-19, … 50-59, 60+; empty sources under 0.
 
-    Every segment is in one bucket. The bucket 0 is left out where no source is empty.
+    Every segment is in one bucket. The bucket 0 is left out where no source is empty. `n_bootstrap` above 1 adds a
+    confidence interval to each bucket of two segments or more.
 
     Raises:
         RequestError: as `system_scores`; the source counts as one of the files.
     """
     _check_counts([system], [*references, source])
     metric = _build_metric("bleu", settings)
-    lengths = [len(line.split()) for line in source.lines]
     buckets = []
-    for low, high in zip(_LENGTH_LIMITS, (*_LENGTH_LIMITS[1:], None), strict=True):
-        rows = [row for row, length in enumerate(lengths) if low <= length and (high is None or length < high)]
-        bleu = None
-        if rows:
-            hypotheses = [system.lines[row] for row in rows]
-            bleu = metric.corpus_score(hypotheses, [[ref.lines[row] for row in rows] for ref in references]).score
-        if rows or low > 0:
-            words = f"{low}+" if high is None else str(low) if high == low + 1 else f"{low}-{high - 1}"
-            buckets.append(LengthBucket(words, len(rows), bleu))
+    for words, low, rows in length_rows(source.lines):
+        if not rows:
+            if low > 0:
+                buckets.append(LengthBucket(words, 0, None))
+            continue
+        n_samples = n_bootstrap if len(rows) > 1 else 0
+        hypotheses = [system.lines[row] for row in rows]
+        found = metric.corpus_score(
+            hypotheses, [[ref.lines[row] for row in rows] for ref in references], n_bootstrap=n_samples
+        )
+        interval = _interval(found._mean, found._ci) if n_samples > 1 else None
+        buckets.append(LengthBucket(words, len(rows), found.score, interval))
     return buckets
+
+
+def length_rows(sources: Sequence[str]) -> list[tuple[str, int, list[int]]]:
+    """The groups of `bleu_by_length`: name, fewest words, and the rows whose source has so many."""
+    lengths = [len(line.split()) for line in sources]
+    groups = []
+    for low, high in zip(_LENGTH_LIMITS, (*_LENGTH_LIMITS[1:], None), strict=True):
+        words = f"{low}+" if high is None else str(low) if high == low + 1 else f"{low}-{high - 1}"
+        rows = [row for row, length in enumerate(lengths) if low <= length and (high is None or length < high)]
+        groups.append((words, low, rows))
+    return groups
+
+
+def segment_counts(hypotheses: Sequence[str], references: Sequence[str], settings: ScoreSettings) -> np.ndarray:
+    """What BLEU needs of each segment, [segments, 10]: matches and n-grams of the orders 1-4, both lengths in tokens.
+
+    Their sums over any segments give BLEU of those, see `total_bleu`: resampling need not count again.
+
+    Raises:
+        RequestError: as `corpus_scores`.
+    """
+    import numpy as np
+
+    systems, others = [NamedLines("hypotheses", hypotheses)], [NamedLines("reference", references)]
+    _check_counts(systems, others)
+    metric = _build_metric("bleu", settings)
+    found = [metric.corpus_score([ours], [[theirs]]) for ours, theirs in zip(hypotheses, references, strict=True)]
+    return np.array([[*each.counts, *each.totals, each.sys_len, each.ref_len] for each in found], dtype=np.int64)
+
+
+def total_bleu(counts: np.ndarray) -> float:
+    """BLEU of summed `segment_counts`, [10], with exp smoothing, sacreBLEU's default."""
+    from sacrebleu.metrics import BLEU
+
+    numbers = counts.tolist()
+    return float(BLEU.compute_bleu(numbers[:4], numbers[4:8], numbers[8], numbers[9], smooth_method="exp").score)
 
 
 def sentence_bleu(

@@ -53,7 +53,7 @@ def attention_heatmap(
     """
     path = _checked_path(path)
     figure = attention_figure(attention, src_tokens, trg_tokens, scale=scale, title=title)
-    _save(figure, path)
+    save_figure(figure, path)
     return "" if path.suffix.lower() == ".svg" else missing_characters([*src_tokens, *trg_tokens, title or ""])
 
 
@@ -140,8 +140,7 @@ def learning_curve(
     Raises:
         RequestError: another suffix, or a file that cannot be written.
     """
-    path = _checked_path(path)
-    _save(learning_curve_figure(points, x_label=x_label, y_label=y_label), path)
+    save_figure(learning_curve_figure(points, x_label=x_label, y_label=y_label), path)
 
 
 def learning_curve_figure(
@@ -231,12 +230,17 @@ def _checked_path(path: str | Path) -> Path:
     return path
 
 
-def _save(figure: Figure, path: Path) -> None:
-    """Writes the figure."""
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Writes a figure to a file, whose suffix says in which format.
+
+    Raises:
+        RequestError: another suffix, or a file that cannot be written.
+    """
     import warnings
 
     from matplotlib import rc_context
 
+    path = _checked_path(path)
     with warnings.catch_warnings(), rc_context({"svg.fonttype": "none", "svg.hashsalt": "mtkit"}):
         # One warning for each missing glyph and drawing pass; missing_characters() tells once.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")

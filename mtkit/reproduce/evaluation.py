@@ -141,14 +141,7 @@ def _evaluate_set(
     translator = system.translator(beam, warn=_warner(name))
     if bitext.invalid:
         _warner(name)(f"{bitext.invalid:,} lines with invalid UTF-8, bad bytes replaced by U+FFFD")
-    begun = time.monotonic()
-    hypotheses: list[str] = []
-    with tqdm(total=len(sources), desc=name, unit=" lines", leave=False, disable=not sys.stderr.isatty()) as bar:
-        for start in range(0, len(sources), _BLOCK):
-            block = translator.translate(sources[start : start + _BLOCK], first_line=start + 1)
-            hypotheses += [translation.text for translation in block]
-            bar.update(len(block))
-    seconds = time.monotonic() - begun
+    hypotheses, seconds = translate_all(translator, sources, name)
     for suffix, lines in (("src", sources), ("ref", references), ("hyp", hypotheses)):
         with open_output(target / f"{name}.{suffix}") as stream:
             for line in lines:
@@ -164,6 +157,18 @@ def _evaluate_set(
         _draw_attention(system, sources, target / f"{name}.attention.png"),
         samples,
     )
+
+
+def translate_all(translator: Translator, sources: Sequence[str], label: str) -> tuple[list[str], float]:
+    """The best translation of each line, behind a bar on a terminal, and the seconds that it took."""
+    begun = time.monotonic()
+    hypotheses: list[str] = []
+    with tqdm(total=len(sources), desc=label, unit=" lines", leave=False, disable=not sys.stderr.isatty()) as bar:
+        for start in range(0, len(sources), _BLOCK):
+            block = translator.translate(sources[start : start + _BLOCK], first_line=start + 1)
+            hypotheses += [translation.text for translation in block]
+            bar.update(len(block))
+    return hypotheses, time.monotonic() - begun
 
 
 def _draw_attention(system: System, sources: Sequence[str], path: Path) -> Path | None:

@@ -1,0 +1,92 @@
+"""BLEU of a sample of translations as a study's tables and figures show it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mtkit.evaluate.bleu import BOOTSTRAP_SAMPLES, NamedLines, ScoreSettings, bleu_by_length, corpus_scores
+from mtkit.evaluate.charts import Point, line_figure
+from mtkit.reproduce.findings import Measured, Picture, Table
+from mtkit.reproduce.verdict import Sample
+
+
+def measured_bleu(sample: Sample, rows: Sequence[int] | None = None) -> Measured:
+    """BLEU over the seeds, on all segments or on some rows, with its bootstrap interval."""
+    kept = range(len(sample.references)) if rows is None else rows
+    references = [sample.references[row] for row in kept]
+    scores = [
+        corpus_scores(
+            [lines[row] for row in kept],
+            [references],
+            trg_lang=sample.trg_lang,
+            n_bootstrap=BOOTSTRAP_SAMPLES if len(kept) > 1 else 0,
+        )[0]
+        for lines in sample.hypotheses
+    ]
+    half_widths = [score.interval.half_width for score in scores if score.interval is not None]
+    return Measured(tuple(score.score for score in scores), statistics.fmean(half_widths) if half_widths else None)
+
+
+class LengthRow(NamedTuple):
+    """BLEU of one group of lengths."""
+
+    words: str
+    n_segments: int
+    bleu: Measured
+
+
+def signature(sample: Sample) -> str:
+    """How its BLEU is made, in sacreBLEU's words."""
+    return corpus_scores(sample.hypotheses[0], [sample.references], trg_lang=sample.trg_lang)[0].signature
+
+
+def length_rows_of(sample: Sample, sources: Sequence[str]) -> list[LengthRow]:
+    """BLEU by the words of the source, over the seeds; groups without segments are left out."""
+    settings = ScoreSettings(trg_lang=sample.trg_lang)
+    by_seed = [
+        bleu_by_length(
+            NamedLines(sample.label, lines),
+            [NamedLines("reference", sample.references)],
+            NamedLines("source", sources),
+            settings,
+            n_bootstrap=BOOTSTRAP_SAMPLES,
+        )
+        for lines in sample.hypotheses
+    ]
+    rows = []
+    for buckets in zip(*by_seed, strict=True):
+        values = tuple(bucket.bleu for bucket in buckets if bucket.bleu is not None)
+        if not values:
+            continue
+        half_widths = [bucket.interval.half_width for bucket in buckets if bucket.interval is not None]
+        half_width = statistics.fmean(half_widths) if half_widths else None
+        rows.append(LengthRow(buckets[0].words, buckets[0].n_segments, Measured(values, half_width)))
+    return rows
+
+
+def by_length_table(samples: Sequence[Sample], sources: Sequence[str]) -> Table:
+    """A row for each group of lengths, a column for each system."""
+    columns = [length_rows_of(sample, sources) for sample in samples]
+    rows = [
+        [group[0].words, group[0].n_segments, *(each.bleu for each in group)] for group in zip(*columns, strict=True)
+    ]
+    header = ("words in the source", "segments", *(sample.label for sample in samples))
+    note = f"Mean, half of the 95% bootstrap interval, standard deviation over the seeds. {signature(samples[0])}"
+    return Table("bleu-by-length", "BLEU by the length of the source", header, rows, note)
+
+
+def by_length_picture(samples: Sequence[Sample], sources: Sequence[str]) -> Picture:
+    """A line for each system over the groups of lengths, with bands."""
+    lines, ticks = {}, {}
+    for sample in samples:
+        rows = length_rows_of(sample, sources)
+        lines[sample.label] = [
+            Point(place, row.bleu.mean, row.bleu.half_width or 0.0) for place, row in enumerate(rows)
+        ]
+        ticks = {float(place): f"{row.words}\n({row.n_segments})" for place, row in enumerate(rows)}
+    figure = line_figure(lines, x_label="words in the source (segments)", y_label="BLEU", x_ticks=ticks)
+    return Picture(
+        "bleu-by-length", "BLEU by the length of the source", figure, "Bands: 95% bootstrap intervals of each group."
+    )

@@ -1,0 +1,127 @@
+"""Conduct a study: show the plan, train what is missing, measure, write the report. Repeated, it goes on."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from mtkit.errors import RequestError
+from mtkit.reproduce import study as studies
+from mtkit.reproduce.laboratory import Laboratory, Place
+from mtkit.reproduce.report import Origin, write_report
+from mtkit.text.lines import open_output
+from mtkit.train.experiment import train
+from mtkit.train.log import minutes_text, read_metrics, to_stderr
+
+
+class Conducted(NamedTuple):
+    """How a study ended."""
+
+    report: Path | None  # None: it was stopped before there was one
+    exit_status: int = 0
+
+
+def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None = None) -> Conducted:
+    """One study from its plan to its report; what an earlier command has finished is not done again.
+
+    budget_minutes: for all trainings that are missing, together; each gets an equal share, if its recipe takes longer.
+
+    Raises: RequestError for a study that does not exist or cannot be done at this scale, and what training raises.
+    """
+    study = studies.load(name)
+    trainings = study.trainings(laboratory.scale)
+    places = laboratory.places(trainings)
+    missing = [place for place in places if not place.is_finished]
+    share = None if budget_minutes is None or not missing else budget_minutes / len(missing)
+    to_stderr(plan_text(study.TITLE, places, share))
+    begun = time.monotonic()
+    for number, place in enumerate(missing, start=1):
+        left = _minutes_left(missing[number - 1 :], places, share)
+        about = f", about {minutes_text(left)} of training left" if left is not None else ""
+        to_stderr(f"\ntraining {number} of {len(missing)}: {place.name}{about}")
+        exit_status = _train(laboratory, place, share)
+        if exit_status is not None:
+            n_done = len(places) - len(missing) + number - 1
+            to_stderr(f"{name}: stopped; {n_done} of {len(places)} trainings are finished. The same command goes on")
+            return Conducted(None, exit_status)
+    to_stderr(f"\n{name}: measuring")
+    findings = study.report(laboratory)
+    origin = Origin(
+        name,
+        study.TITLE,
+        study.SUBJECT,
+        laboratory.scale,
+        len(laboratory.seeds) if trainings else 0,
+        [(place.name, str(place.run), laboratory.facts(place.training, place.seed)) for place in places],
+        (time.monotonic() - begun) / 60,
+        time.strftime("%Y-%m-%d"),
+    )
+    return Conducted(write_report(findings, origin, laboratory.folder / name))
+
+
+def plan_text(title: str, places: Sequence[Place], share: float | None) -> str:
+    """What a study will do, a line for each training."""
+    if not places:
+        return f"{title}\nno training needed"
+    width = max(len(place.name) for place in places)
+    lines = [title]
+    for place in places:
+        state = "finished" if place.is_finished else "begun" if read_metrics(place.run) else "missing"
+        minutes = None if place.is_finished else _expected(place, places, share)
+        at_most = f", about {minutes_text(minutes)}" if minutes is not None else ""
+        lines.append(f"  {place.name:<{width}}  {place.recipe.name:<24} {state}{at_most}")
+    left = _minutes_left([place for place in places if not place.is_finished], places, share)
+    if left:
+        lines.append(f"about {minutes_text(left)} of training, then translating and scoring")
+    return "\n".join(lines)
+
+
+def _train(laboratory: Laboratory, place: Place, share: float | None) -> int | None:
+    """Train one model, or go on with it; the exit status if it was stopped before its end."""
+    minutes = [each for each in (share, place.recipe.train.max_minutes) if each is not None]
+    recipe = laboratory.place(place.training, place.seed, max_minutes=min(minutes) if minutes else None).recipe
+    outcome = train(recipe, place.run, device=laboratory.device)
+    if outcome.interrupted:
+        return outcome.exit_status
+    place.record.parent.mkdir(parents=True, exist_ok=True)
+    with open_output(place.record) as stream:
+        facts = {"training": place.training.label, "seed": place.seed, "update": outcome.update, "end": outcome.reason}
+        stream.write((json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode())
+    return None
+
+
+def _minutes_left(missing: Sequence[Place], places: Sequence[Place], share: float | None) -> float | None:
+    """Minutes of the trainings that are missing; None where one of them could take any time."""
+    each = [_expected(place, places, share) for place in missing]
+    known = [minutes for minutes in each if minutes is not None]
+    return sum(known) if len(known) == len(each) else None
+
+
+def _expected(place: Place, places: Sequence[Place], share: float | None) -> float | None:
+    """Minutes that a training may take: as long as another seed of it took, at most its recipe's and its share."""
+    limits = [limit for limit in (place.recipe.train.max_minutes, share) if limit is not None]
+    alike = [
+        max((float(entry["minutes"]) for entry in read_metrics(other.run)), default=0.0)
+        for other in places
+        if other.is_finished and other.training == place.training
+    ]
+    return min([*limits, *alike], default=None)
+
+
+def check_scale(laboratory: Laboratory, name: str, *, agreed: bool) -> None:
+    """Hold a study of the published size back until the user has agreed to its cost.
+
+    Raises: RequestError, which tells the cost.
+    """
+    if laboratory.scale != "paper" or agreed:
+        return
+    study = studies.load(name)
+    places = laboratory.places(study.trainings("paper"))
+    if places:
+        raise RequestError(
+            f"{name}: --scale paper trains {len(places)} models of the published sizes on their corpora, days to weeks "
+            "of GPU time each; add --yes to start\n" + plan_text(study.TITLE, places, None)
+        )

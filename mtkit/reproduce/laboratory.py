@@ -1,0 +1,259 @@
+"""Where a study's models and translations are: trained once, translated once, found again by the next command.
+
+OUTPUT/
+  models/NAME-DIGEST/seed-N/     a run folder like any other; studies share a model of the same recipe
+  models/NAME-DIGEST/seed-N.json its trainer has come to the end
+  translations/DIGEST.json       a test set, translated by some models with some search
+  STUDY/                         the report
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mtkit
+from mtkit.checkpoint import LoadedModel, load_model
+from mtkit.data.sources import check_aligned, open_bitext
+from mtkit.errors import RequestError
+from mtkit.models import parse_config
+from mtkit.recipe import Recipe, load_recipe
+from mtkit.reproduce.evaluation import translate_all
+from mtkit.reproduce.known import known_rows
+from mtkit.reproduce.study import Scale, Training
+from mtkit.reproduce.verdict import Sample
+from mtkit.search.ensemble import load_ensemble
+from mtkit.search.translator import Translator
+from mtkit.text.lines import open_output
+from mtkit.train.log import read_metrics
+from mtkit.train.precision import resolve_device
+
+# What does not make another model: what is tested, when a machine's patience ends, what is shown and kept.
+_NO_PART_OF_A_MODEL = ("max_minutes", "keep", "seed", "sample_translations", "report_every")
+
+
+class Place(NamedTuple):
+    """One training with one seed."""
+
+    training: Training
+    seed: int
+    recipe: Recipe
+    run: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.training.label}, seed {self.seed}"
+
+    @property
+    def record(self) -> Path:
+        """The file that says that the training has come to its end."""
+        return self.run.with_name(f"{self.run.name}.json")
+
+    @property
+    def is_finished(self) -> bool:
+        return self.record.is_file()
+
+
+class Search(NamedTuple):
+    """How a study translates; None is what the recipe says."""
+
+    beam_size: int | None = None
+    length_penalty: float | None = None
+    unknown: str | None = None
+
+
+class Translated(NamedTuple):
+    """A test set and its translations."""
+
+    sources: list[str]
+    references: list[str]
+    hypotheses: list[str]
+    seconds: float
+
+
+class Facts(NamedTuple):
+    """What a training took and gave."""
+
+    parameters: int
+    updates: int
+    minutes: float
+    trg_tokens_per_second: float | None  # None, as the two below: the log is not there any more
+    dev_ppl: float | None
+    dev_bleu: float | None
+
+
+class Laboratory:
+    """The models of one scale, with every seed, and what they translate.
+
+    Args:
+        recipes: folder of the recipes.
+        overrides: KEY=VALUE for every training, after the study's own.
+    """
+
+    def __init__(
+        self,
+        scale: Scale,
+        folder: Path,
+        recipes: Path,
+        *,
+        seeds: int = 1,
+        overrides: Sequence[str] = (),
+        device: str = "auto",
+    ) -> None:
+        self.scale = scale
+        self.folder = folder
+        self.recipes = recipes
+        self.seeds = range(1, seeds + 1)
+        self.overrides = list(overrides)
+        self.device = device
+
+    def place(self, training: Training, seed: int, *, max_minutes: float | None = None) -> Place:
+        """Where a training's run is, or would be.
+
+        Raises: RecipeError.
+        """
+        own = [f"train.seed={seed}", *([] if max_minutes is None else [f"train.max_minutes={max_minutes:.3f}"])]
+        recipe = load_recipe(
+            self.recipes / training.recipe, [*training.overrides, *self.overrides, *own], parse_model=parse_config
+        )
+        run = self.folder / "models" / f"{recipe.name}-{_digest(_what_makes(recipe))}" / f"seed-{seed}"
+        return Place(training, seed, recipe, run)
+
+    def places(self, trainings: Sequence[Training]) -> list[Place]:
+        """All trainings with all seeds; seed by seed, so that a study stopped halfway has whole comparisons."""
+        return [self.place(training, seed) for seed in self.seeds for training in trainings]
+
+    def model(self, training: Training, seed: int) -> LoadedModel:
+        """A trained model.
+
+        Raises: ModelError when it is not there.
+        """
+        return load_model(self.place(training, seed).run, device=resolve_device(self.device))
+
+    def facts(self, training: Training, seed: int) -> Facts:
+        """What a training took and gave."""
+        return facts_of(self.place(training, seed).run)
+
+    def test_set(self, training: Training, *, index: int = 0) -> str:
+        """The name of the recipe's first test set, or of a later one.
+
+        Raises: RequestError when the recipe has none.
+        """
+        names = list(self.place(training, self.seeds[0]).recipe.data.test)
+        if len(names) <= index:
+            raise RequestError(f"{training.recipe}: names no test set; add one: --set data.test.NAME=SOURCE")
+        return names[index]
+
+    def translate(
+        self,
+        members: Sequence[tuple[Training, int]],
+        set_name: str,
+        search: Search | None = None,
+    ) -> Translated:
+        """A test set of the first member's recipe as one model, or an ensemble, translates it; made once."""
+        search = search or Search()
+        places = [self.place(training, seed) for training, seed in members]
+        recipe = places[0].recipe
+        source = {"dev": recipe.data.dev, **recipe.data.test}[set_name]
+        bitext = open_bitext(source, src=recipe.data.src, trg=recipe.data.trg, root=Path(recipe.data.root or "."))
+        key = {
+            "models": [f"{place.run.parent.name}/{place.run.name}" for place in places],
+            "bitext": bitext.fingerprint(),
+            "search": {**recipe.search.model_dump(mode="json"), **_given(search)},
+        }
+        kept = self.folder / "translations" / f"{_digest(key)}.json"
+        if kept.is_file():
+            return Translated(**json.loads(kept.read_text(encoding="utf-8"))["translated"])
+        check_aligned(bitext)
+        pairs = list(bitext.pairs())
+        label = " + ".join(place.name for place in places)
+        translated = self._translate(places, [src for src, _ in pairs], [trg for _, trg in pairs], search, label)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with open_output(kept) as stream:
+            text = json.dumps({"key": key, "translated": translated._asdict()}, ensure_ascii=False, indent=1)
+            stream.write(text.encode("utf-8") + b"\n")
+        return translated
+
+    def _translate(
+        self, places: Sequence[Place], sources: list[str], references: list[str], search: Search, label: str
+    ) -> Translated:
+        members, joined = load_ensemble([place.run for place in places], device=resolve_device(self.device))
+        section = members[0].recipe.search.model_copy(update=_given(search))
+        translator = Translator.of(
+            joined.model,
+            members[0].tokenizers,
+            section,
+            src_tokenizers=joined.src_tokenizers,
+            device=next(joined.model.parameters()).device,
+        )
+        hypotheses, seconds = translate_all(translator, sources, label)
+        return Translated(sources, references, hypotheses, seconds)
+
+    def sample(self, training: Training, set_name: str, search: Search | None = None) -> Sample:
+        """A training's translations of a test set with every seed."""
+        found = [self.translate([(training, seed)], set_name, search) for seed in self.seeds]
+        trg_lang = self.place(training, self.seeds[0]).recipe.data.trg
+        return Sample(training.label, [each.hypotheses for each in found], found[0].references, trg_lang)
+
+    def known(self, training: Training, translated: Translated) -> list[int]:
+        """The rows whose words the training's vocabularies all have, on both sides."""
+        tokenizers = self.model(training, self.seeds[0]).tokenizers
+        return known_rows(tokenizers, translated.sources, translated.references)
+
+
+def facts_of(run: Path) -> Facts:
+    """What a training took and gave, from its log.
+
+    Raises: ModelError when the run holds no model.
+    """
+    model = load_model(run).model
+    metrics = read_metrics(run)
+    reports = [float(entry["trg_tokens_per_second"]) for entry in metrics if "trg_tokens_per_second" in entry]
+    validations = [entry for entry in metrics if "dev_bleu" in entry]
+    best = max(validations, key=lambda entry: float(entry["dev_bleu"]), default={})
+    return Facts(
+        sum(parameter.numel() for parameter in model.parameters()),
+        max((int(entry["update"]) for entry in metrics), default=0),
+        max((float(entry["minutes"]) for entry in metrics), default=0.0),
+        statistics.fmean(reports) if reports else None,
+        best.get("dev_ppl"),
+        best.get("dev_bleu"),
+    )
+
+
+def _what_makes(recipe: Recipe) -> dict[str, Any]:
+    """The part of a recipe that decides which model comes out, but for the seed."""
+    made = recipe.model_dump(mode="json")
+    for key in ("name", "paper", "search"):
+        del made[key]
+    del made["data"]["test"]
+    for key in _NO_PART_OF_A_MODEL:
+        made["train"].pop(key, None)
+    sources = [made["data"]["train"], made["data"]["dev"]]
+    if all(isinstance(source, str) and source.startswith("synthetic:") for source in sources):
+        del made["data"]["root"]  # the embedded grammar lies nowhere
+    return made
+
+
+def _given(search: Search) -> dict[str, Any]:
+    return {key: value for key, value in search._asdict().items() if value is not None}
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def recipes_folder() -> Path:
+    """The recipes that come with mtkit: beside the package in a checkout, inside it where it was installed.
+
+    Raises: RequestError when there are none.
+    """
+    package = Path(mtkit.__file__).parent
+    for folder in (package.parent / "recipes", package / "recipes"):
+        if (folder / "toy" / "common.yaml").is_file():
+            return folder
+    raise RequestError(f"{package}: comes without its recipes; name their folder with --recipes")

@@ -1,0 +1,61 @@
+"""A study: one table or figure of the textbook chapter, which trainings it needs, and what it makes of them.
+
+A module of `mtkit.reproduce.studies` is one study; the folder listing is the registry. It holds
+
+    TITLE                       one line
+    SUBJECT                     what is compared and how, for the head of the report
+    trainings(scale)            the models that it needs, without those of other seeds; empty for arithmetic alone
+    report(laboratory)          the findings, from the laboratory's trained models or from measurements of its own
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
+
+from mtkit.errors import RequestError
+from mtkit.reproduce import studies
+from mtkit.reproduce.findings import Findings
+
+if TYPE_CHECKING:
+    from mtkit.reproduce.laboratory import Laboratory
+
+Scale = Literal["toy", "multi30k", "paper"]
+
+
+class Training(NamedTuple):
+    """One model that a study compares; each seed trains it anew."""
+
+    label: str  # as tables and figures name it
+    recipe: str  # file below the recipes' folder, such as toy/rnnsearch.yaml
+    overrides: tuple[str, ...] = ()  # KEY=VALUE, as mtkit train --set takes them
+
+
+class Study(Protocol):
+    """What a study's module holds."""
+
+    TITLE: str
+    SUBJECT: str
+
+    def trainings(self, scale: Scale) -> list[Training]: ...
+
+    def report(self, laboratory: Laboratory) -> Findings: ...
+
+
+def available() -> list[str]:
+    """The names of all studies, as the command line has them: table-1-1 is studies/table_1_1.py."""
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(studies.__path__))
+
+
+def load(name: str) -> Study:
+    """The study of a name.
+
+    Raises: RequestError when there is none.
+    """
+    if name not in available():
+        near = difflib.get_close_matches(name, available(), n=1)
+        hint = f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(available())}"
+        raise RequestError(f"{name}: no such study{hint}")
+    return cast(Study, importlib.import_module(f"{studies.__name__}.{name.replace('-', '_')}"))

@@ -1,0 +1,166 @@
+"""Verdicts: whether our numbers show a claim, by a rule that is stated with each and applied here, never by hand."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from mtkit.evaluate.bleu import NamedLines, ScoreSettings, paired_scores
+from mtkit.evaluate.contrast import Term, contrast
+from mtkit.evaluate.length import LengthGroups
+
+Outcome = Literal["shown", "not shown", "contradicted", "cannot be tested at this scale"]
+
+SIGNIFICANT = 0.05
+FLAT_SHARE = 0.8  # of its BLEU on short sentences that a system must keep on long ones to be called flat
+
+BEATS_RULE = (
+    f"shown: a higher BLEU with every seed, and p < {SIGNIFICANT} in a paired bootstrap test (the median over the "
+    "seeds); contradicted: the same the other way round; otherwise not shown"
+)
+FALLS_RULE = "shown: the 95% bootstrap interval of BLEU on short less BLEU on long sentences lies above 0"
+FLAT_RULE = (
+    "shown: the fixed vector's loss of BLEU from short to long sentences is larger than attention's (95% bootstrap "
+    f"interval of the difference above 0), and attention keeps {FLAT_SHARE:.0%} of its BLEU or more"
+)
+GAIN_RULE = (
+    "shown: the 95% bootstrap interval of the difference between the two gains lies above 0; contradicted: below 0"
+)
+
+
+class Verdict(NamedTuple):
+    """What our numbers say to one claim of the chapter."""
+
+    claim: str  # such as CH-30
+    statement: str
+    outcome: Outcome
+    reason: str  # one sentence, with the numbers
+    rule: str
+
+
+class Sample(NamedTuple):
+    """One system's translations of one test set, with each seed."""
+
+    label: str
+    hypotheses: Sequence[Sequence[str]]  # one list for each seed
+    references: Sequence[str]
+    trg_lang: str
+
+    def bleu(self) -> list[float]:
+        """BLEU with each seed."""
+        from mtkit.evaluate.bleu import corpus_scores
+
+        return [corpus_scores(lines, [self.references], trg_lang=self.trg_lang)[0].score for lines in self.hypotheses]
+
+
+class Comparison(NamedTuple):
+    """Whether one system beats another, in numbers."""
+
+    outcome: Outcome
+    p_value: float  # the median over the seeds
+    text: str  # `RNNsearch 26.3 against RNNencdec 14.1 BLEU, p 0.001`
+
+
+def compare(better: Sample, worse: Sample) -> Comparison:
+    """Whether `better`, which a claim puts first, beats `worse`: see BEATS_RULE.
+
+    Seeds are paired in their order; both must have been run with as many.
+    """
+    firsts, seconds, p_values = [], [], []
+    settings = ScoreSettings(trg_lang=better.trg_lang)
+    for ours, theirs in zip(better.hypotheses, worse.hypotheses, strict=True):
+        systems = [NamedLines(worse.label, theirs), NamedLines(better.label, ours)]
+        low, high = paired_scores(systems, [NamedLines("reference", better.references)], settings, method="bootstrap")
+        seconds.append(low[0].score)
+        firsts.append(high[0].score)
+        p_values.append(high[0].p_value if high[0].p_value is not None else 1.0)
+    p_value = statistics.median(p_values)
+    signs = {(ours > theirs) - (ours < theirs) for ours, theirs in zip(firsts, seconds, strict=True)}
+    outcome: Outcome = "not shown"
+    if p_value < SIGNIFICANT and signs in ({1}, {-1}):
+        outcome = "shown" if signs == {1} else "contradicted"
+    seeds = "" if len(firsts) == 1 else f" (means of {len(firsts)} seeds)"
+    return Comparison(
+        outcome,
+        p_value,
+        f"{better.label} {statistics.fmean(firsts):.2f} against {worse.label} {statistics.fmean(seconds):.2f} BLEU"
+        f"{seeds}, p {p_value:.3f}",
+    )
+
+
+def beats(claim: str, statement: str, *pairs: tuple[Sample, Sample]) -> Verdict:
+    """The verdict on a claim that in each pair the first system beats the second."""
+    found = [compare(better, worse) for better, worse in pairs]
+    return Verdict(claim, statement, together([each.outcome for each in found]), _joined(found), BEATS_RULE)
+
+
+def together(outcomes: Sequence[Outcome]) -> Outcome:
+    """One outcome for several that a claim needs all: shown if all are, contradicted if one is."""
+    for outcome in ("contradicted", "cannot be tested at this scale", "not shown"):
+        if outcome in outcomes:
+            return outcome
+    return "shown"
+
+
+def falls_with_length(claim: str, statement: str, sample: Sample, groups: LengthGroups) -> Verdict:
+    """The verdict on a claim that a system gets worse with the length of the source: see FALLS_RULE."""
+    if groups.shortage:
+        return Verdict(claim, statement, "cannot be tested at this scale", groups.shortage, FALLS_RULE)
+    fall = contrast(_fall(sample, groups), sample.references, trg_lang=sample.trg_lang)
+    outcome: Outcome = "shown" if fall.low > 0 else "contradicted" if fall.high < 0 else "not shown"
+    reason = (
+        f"{sample.label}: {fall.scores[0]:.2f} BLEU on {groups.short_words} words, {fall.scores[1]:.2f} on "
+        f"{groups.long_words}; fall {fall.value:.2f} (95% interval {fall.low:.2f} to {fall.high:.2f})"
+    )
+    return Verdict(claim, statement, outcome, reason, FALLS_RULE)
+
+
+def stays_flat(claim: str, statement: str, flat: Sample, steep: Sample, groups: LengthGroups) -> Verdict:
+    """The verdict on a claim that `steep` falls with length and `flat` does not: see FLAT_RULE."""
+    if groups.shortage:
+        return Verdict(claim, statement, "cannot be tested at this scale", groups.shortage, FLAT_RULE)
+    terms = [*_fall(steep, groups), *_fall(flat, groups, sign=-1)]
+    found = contrast(terms, flat.references, trg_lang=flat.trg_lang)
+    steep_short, steep_long, flat_short, flat_long = found.scores
+    kept = flat_long / flat_short if flat_short else 0.0
+    outcome: Outcome = "not shown"
+    if found.high < 0:
+        outcome = "contradicted"
+    elif found.low > 0 and kept >= FLAT_SHARE:
+        outcome = "shown"
+    reason = (
+        f"from {groups.short_words} to {groups.long_words} words {steep.label} goes from {steep_short:.2f} to "
+        f"{steep_long:.2f} BLEU, {flat.label} from {flat_short:.2f} to {flat_long:.2f} ({kept:.0%} kept); the falls "
+        f"differ by {found.value:.2f} (95% interval {found.low:.2f} to {found.high:.2f})"
+    )
+    return Verdict(claim, statement, outcome, reason, FLAT_RULE)
+
+
+def gains_more(claim: str, statement: str, more: tuple[Sample, Sample], less: tuple[Sample, Sample]) -> Verdict:
+    """The verdict on a claim that the step from the second to the first sample of `more` gains more BLEU than the same
+    step in `less`: see GAIN_RULE.
+    """
+    every = range(len(more[0].references))
+    terms = [
+        Term(weight, sample.hypotheses, every)
+        for weight, sample in ((1, more[0]), (-1, more[1]), (-1, less[0]), (1, less[1]))
+    ]
+    found = contrast(terms, more[0].references, trg_lang=more[0].trg_lang)
+    outcome: Outcome = "shown" if found.low > 0 else "contradicted" if found.high < 0 else "not shown"
+    first, second, third, fourth = found.scores
+    reason = (
+        f"{more[0].label} gains {first - second:+.2f} BLEU over {more[1].label}, {less[0].label} {third - fourth:+.2f} "
+        f"over {less[1].label}; the gains differ by {found.value:.2f} (95% interval {found.low:.2f} to "
+        f"{found.high:.2f})"
+    )
+    return Verdict(claim, statement, outcome, reason, GAIN_RULE)
+
+
+def _fall(sample: Sample, groups: LengthGroups, sign: int = 1) -> list[Term]:
+    """BLEU on short less BLEU on long sentences."""
+    return [Term(sign, sample.hypotheses, groups.short_rows), Term(-sign, sample.hypotheses, groups.long_rows)]
+
+
+def _joined(found: Sequence[Comparison]) -> str:
+    return "; ".join(each.text for each in found)

@@ -1,0 +1,96 @@
+"""mtkit compare: runs side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import sacrebleu
+from typer.testing import CliRunner, Result
+
+from mtkit.cli import app
+from mtkit.models import parse_config
+from mtkit.recipe import load_recipe
+from mtkit.train.experiment import train
+
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two short runs with one test set in common, and another set of the second alone."""
+    folder = tmp_path_factory.mktemp("compare")
+    for name, lines in (
+        ("train", ["1 2 3", "2 3", "3 1 2 1", "1 2"] * 5),
+        ("dev", ["1 3 2 1 3"]),
+        ("news", ["1 2"] * 3),
+    ):
+        for side in ("a", "b"):
+            (folder / f"{name}.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    found = []
+    for backend, tests in (("rnnencdec", {"news": "news"}), ("rnnsearch", {"more": "dev", "news": "news"})):
+        keys = {
+            "name": backend,
+            "data": {"src": "a", "trg": "b", "train": "train", "dev": "dev", "test": tests},
+            "text": {"subword": "word", "vocab_size": 12},
+            "model": {"type": backend, "preset": "tiny"},
+            "train": {"updates": 4, "validate_every": 2, "precision": "fp32"},
+            "search": {"beam_size": 2, "max_length_extra": 2},
+        }
+        (folder / f"{backend}.yaml").write_text(json.dumps(keys), encoding="utf-8")
+        train(load_recipe(folder / f"{backend}.yaml", parse_model=parse_config), folder / backend, device="cpu")
+        found.append(folder / backend)
+    return found
+
+
+def compare(*arguments: object) -> Result:
+    return runner.invoke(app, ["compare", *map(str, arguments), "--device", "cpu"])
+
+
+def test_runs_are_evaluated_and_set_side_by_side(runs: list[Path], tmp_path: Path) -> None:
+    output = tmp_path / "report"
+    result = compare(*runs, "--output", output)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == f"{output / 'report.md'}\n"
+    report = json.loads((output / "report.json").read_text(encoding="utf-8"))
+    tables = {table["name"]: table for table in report["tables"]}
+    assert set(tables) == {"bleu-news", "bleu-by-length-news", "trainings"}, "the set that one run lacks is left out"
+    expected = []
+    for run in runs:
+        hypotheses, references = (
+            (run / "evaluation" / f"news.{side}").read_text(encoding="utf-8").splitlines() for side in ("hyp", "ref")
+        )
+        expected.append(sacrebleu.corpus_bleu(hypotheses, [references]).score)
+    rows = tables["bleu-news"]["rows"]
+    assert [row[0] for row in rows] == ["rnnencdec", "rnnsearch"]
+    assert [row[1]["mean"] for row in rows] == pytest.approx(expected)
+    assert rows[0][2] is None and rows[1][2] == pytest.approx(expected[1] - expected[0])
+    assert [row[1] for row in tables["trainings"]["rows"]] == [sum(p.numel() for p in _parameters(run)) for run in runs]
+    assert (output / "dev-bleu-minutes.png").is_file() and (output / "bleu-by-length-news.png").is_file()
+
+
+def _parameters(run: Path) -> list:
+    from mtkit.checkpoint import load_model
+
+    return list(load_model(run).model.parameters())
+
+
+def test_an_evaluation_that_is_there_is_not_made_again(runs: list[Path], tmp_path: Path) -> None:
+    compare(*runs, "--output", tmp_path / "one")
+    times = [(run / "evaluation" / "scores.json").stat().st_mtime_ns for run in runs]
+    result = compare(*runs, "--output", tmp_path / "two")
+    assert result.exit_code == 0 and "evaluating" not in result.stderr
+    assert times == [(run / "evaluation" / "scores.json").stat().st_mtime_ns for run in runs]
+
+
+def test_what_cannot_be_compared_is_said(runs: list[Path], tmp_path: Path) -> None:
+    for arguments, message in (
+        ([runs[0]], "a comparison needs two runs or more"),
+        ([runs[0], runs[0]], "the same run is given twice"),
+        ([runs[0], tmp_path], "holds no model"),
+    ):
+        result = compare(*arguments, "--output", tmp_path / "out")
+        assert result.exit_code == 2
+        assert message in result.stderr
+        assert not (tmp_path / "out").exists()

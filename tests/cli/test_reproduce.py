@@ -1,0 +1,203 @@
+"""mtkit reproduce: a whole study on tiny models, stopped and repeated; what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import html.parser
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import sacrebleu
+from typer.testing import CliRunner, Result
+
+from mtkit.cli import app
+from mtkit.reproduce import study
+
+runner = CliRunner()
+TINY = [
+    "--set",
+    "data.train='synthetic:train,pairs=200,min_words=3,max_words=39'",
+    "--set",
+    "data.dev='synthetic:dev,pairs=4,min_words=3,max_words=9'",
+    "--set",
+    "data.test.all='synthetic:test,pairs=220,min_words=3,max_words=39'",
+]
+FILES = ["bleu-by-length.csv", "bleu-by-length.png", "bleu.csv", "bleu.png", "report.html", "report.json", "report.md"]
+
+
+def write_recipes(folder: Path, *names: str, end: dict[str, float]) -> Path:
+    """Recipes of the toy scale for tiny models; `end` says when their training ends."""
+    (folder / "toy").mkdir(parents=True)
+    for name in names:
+        keys = {
+            "name": name,
+            "data": {"src": "en", "trg": "de", "train": "synthetic:train,pairs=10", "dev": "synthetic:dev,pairs=4"},
+            "text": {"subword": "word", "vocab_size": 300, "shared_vocab": False},
+            "model": {"type": name, "preset": "tiny"},
+            "train": {**end, "batch_tokens": 300, "precision": "fp32", "save_every": 1},
+            "search": {"beam_size": 1, "max_length_ratio": 0.0, "max_length_extra": 8},
+        }
+        (folder / "toy" / f"{name}.yaml").write_text(json.dumps(keys), encoding="utf-8")
+    return folder
+
+
+def reproduce(*arguments: object) -> Result:
+    return runner.invoke(app, ["reproduce", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def conducted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result, list[str]]:
+    """The folder of the study, what the command said, and its arguments."""
+    folder = tmp_path_factory.mktemp("reproduce")
+    recipes = write_recipes(folder / "recipes", "rnnencdec", "rnnsearch", end={"updates": 2})
+    arguments = ["table-1-1", "--recipes", str(recipes), "--output", str(folder / "out"), "--device", "cpu", *TINY]
+    return folder / "out", reproduce(*arguments), arguments
+
+
+def test_a_study_trains_measures_and_reports(conducted: tuple[Path, Result, list[str]]) -> None:
+    folder, result, _ = conducted
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == f"{folder / 'table-1-1' / 'report.md'}\n"
+    assert "RNNencdec-15, seed 1  rnnencdec" in result.stderr
+    assert "training 4 of 4: RNNsearch-25, seed 1" in result.stderr
+    names = sorted(path.name for path in (folder / "table-1-1").iterdir())
+    assert names == sorted([*FILES, "trainings.csv"])
+    assert len(list((folder / "models").glob("*/seed-1.json"))) == 4
+
+
+def test_the_report_judges_each_claim_by_a_stated_rule(conducted: tuple[Path, Result, list[str]]) -> None:
+    folder, _, _ = conducted
+    report = json.loads((folder / "table-1-1" / "report.json").read_text(encoding="utf-8"))
+    assert [verdict["claim"] for verdict in report["verdicts"]] == ["CH-30", "CH-31", "CH-18", "CH-32"]
+    outcomes = {"shown", "not shown", "contradicted", "cannot be tested at this scale"}
+    assert all(verdict["outcome"] in outcomes and verdict["reason"] for verdict in report["verdicts"])
+    markdown = (folder / "table-1-1" / "report.md").read_text(encoding="utf-8")
+    for verdict in report["verdicts"]:
+        assert verdict["reason"] in markdown
+        assert verdict["rule"] in markdown
+
+
+def test_its_scores_are_those_of_the_kept_translations(conducted: tuple[Path, Result, list[str]]) -> None:
+    folder, _, _ = conducted
+    with (folder / "table-1-1" / "bleu.csv").open(encoding="utf-8", newline="") as stream:
+        rows = {f"{row['system']}-{row['cap, words']}": row for row in csv.DictReader(stream)}
+    assert list(rows) == ["RNNencdec-15", "RNNsearch-15", "RNNencdec-25", "RNNsearch-25"]
+    assert [float(row["paper, all"]) for row in rows.values()] == [13.93, 21.50, 17.82, 26.75]
+    scores = set()
+    for file in (folder / "translations").glob("*.json"):
+        kept = json.loads(file.read_text(encoding="utf-8"))["translated"]
+        scores.add(round(sacrebleu.corpus_bleu(kept["hypotheses"], [kept["references"]]).score, 9))
+    assert {round(float(row["ours, all"]), 9) for row in rows.values()} == scores
+
+
+class _Links(html.parser.HTMLParser):
+    """What a page would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.n_pictures = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.n_pictures += tag == "img"
+        self.found += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_the_page_fetches_nothing(conducted: tuple[Path, Result, list[str]]) -> None:
+    folder, _, _ = conducted
+    page = _Links()
+    page.feed((folder / "table-1-1" / "report.html").read_text(encoding="utf-8"))
+    assert page.n_pictures == 2
+    assert page.found and all(link.startswith("data:image/png;base64,") for link in page.found)
+
+
+def test_the_same_command_again_trains_and_translates_nothing(conducted: tuple[Path, Result, list[str]]) -> None:
+    folder, _, arguments = conducted
+    before = {
+        path: path.stat().st_mtime_ns for part in ("models", "translations") for path in (folder / part).rglob("*")
+    }
+    result = reproduce(*arguments)
+    assert result.exit_code == 0, result.stderr
+    assert "training 1 of" not in result.stderr
+    assert result.stderr.count("finished") == 4
+    after = {
+        path: path.stat().st_mtime_ns for part in ("models", "translations") for path in (folder / part).rglob("*")
+    }
+    assert after == before
+
+
+def test_another_seed_keeps_the_first_ones_models(conducted: tuple[Path, Result, list[str]]) -> None:
+    folder, _, arguments = conducted
+    result = reproduce(*arguments, "--seeds", 2)
+    assert result.exit_code == 0, result.stderr
+    assert "training 4 of 4: RNNsearch-25, seed 2" in result.stderr
+    report = json.loads((folder / "table-1-1" / "report.json").read_text(encoding="utf-8"))
+    (bleu,) = (table for table in report["tables"] if table["name"] == "bleu")
+    assert all(len(row[5]["values"]) == 2 for row in bleu["rows"])
+
+
+def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    """The first training is stopped by Ctrl-C; the same command ends it and all others, from its checkpoint."""
+    recipes = write_recipes(tmp_path / "recipes", "rnnencdec", "rnnsearch", end={"max_minutes": 30})
+    output = tmp_path / "out"
+    command = [
+        *(sys.executable, "-m", "mtkit", "reproduce", "table-1-1", "--recipes", str(recipes)),
+        *("--output", str(output), "--device", "cpu", *TINY),
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"})
+    deadline = time.monotonic() + 120
+    while not list((output / "models").glob("*/seed-1/checkpoints/update-*")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "stopped; 0 of 4 trainings are finished. The same command goes on" in stderr
+    (run,) = (output / "models").glob("rnnencdec-*/seed-1")
+    update = int(re.search(r"update-(\d+)", (run / "last").read_text(encoding="utf-8"))[1])
+
+    result = reproduce(*command[4:], "--set", "train.max_minutes=0.005")
+    assert result.exit_code == 0, result.stderr
+    assert f"going on after update {update:,}" in result.stderr
+    assert len(list((output / "models").glob("*/seed-1.json"))) == 4
+
+
+def test_the_studies_are_listed() -> None:
+    result = reproduce()
+    assert result.exit_code == 0
+    listed = dict(line.split("  ", 1) for line in result.stdout.splitlines())
+    assert list(listed) == study.available()
+    assert listed["table-1-1"].strip() == study.load("table-1-1").TITLE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["table-1-2"], "mtkit: table-1-2: no such study; did you mean 'table-1-1'?"),
+        (
+            ["table-1-1", "--data", "x"],
+            "mtkit: --data: the toy scale makes its own text; choose --scale multi30k or paper",
+        ),
+        (["table-1-1", "--set", "train.optimzer=adam"], "train.optimzer: unknown key; did you mean 'optimizer'?"),
+    ],
+)
+def test_a_wrong_request_leaves_nothing_behind(tmp_path: Path, arguments: list[str], message: str) -> None:
+    result = reproduce(*arguments, "--output", tmp_path / "out")
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_published_size_waits_for_a_yes(tmp_path: Path) -> None:
+    result = reproduce("table-1-1", "--scale", "paper", "--data", tmp_path, "--output", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "add --yes to start" in result.stderr
+    assert "RNNsearch-50, seed 1" in result.stderr
+    assert not (tmp_path / "out").exists()

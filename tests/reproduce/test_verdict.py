@@ -1,0 +1,106 @@
+"""Verdicts follow from numbers by their rules."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from mtkit.evaluate.length import length_groups
+from mtkit.reproduce.verdict import Sample, beats, falls_with_length, gains_more, stays_flat, together
+
+WORDS = "der die Hund Katze sieht hört alt jung Haus Garten in unter schnell jetzt und".split()  # noqa: SIM905
+
+
+def sentence(n_words: int, drawn: random.Random) -> str:
+    return " ".join(drawn.choices(WORDS, k=n_words))
+
+
+DRAWN = random.Random(7)
+# 60 short and 60 long sentences; the source has the same number of words.
+REFERENCES = [sentence(length, DRAWN) for length in [7] * 60 + [35] * 60]
+GROUPS = length_groups(REFERENCES)
+
+
+def sample(label: str, short: float, long: float, *seeds: int) -> Sample:
+    """A system that gets this share of words wrong in short and in long sentences."""
+
+    def hypotheses(seed: int) -> list[str]:
+        drawn = random.Random(seed)
+        return [
+            " ".join(
+                drawn.choice(WORDS) if drawn.random() < (short if row < 60 else long) else word for word in line.split()
+            )
+            for row, line in enumerate(REFERENCES)
+        ]
+
+    return Sample(label, [hypotheses(seed) for seed in seeds or (1,)], REFERENCES, "de")
+
+
+GOOD, MIDDLE, BAD = sample("good", 0.1, 0.1), sample("middle", 0.3, 0.3), sample("bad", 0.6, 0.6)
+
+
+def test_a_clear_difference_is_shown_and_its_reverse_contradicted() -> None:
+    assert beats("CH-30", "good beats bad", (GOOD, BAD)).outcome == "shown"
+    verdict = beats("CH-30", "bad beats good", (BAD, GOOD))
+    assert verdict.outcome == "contradicted"
+    assert "bad" in verdict.reason and "p 0.00" in verdict.reason
+
+
+def test_a_system_does_not_beat_its_equal() -> None:
+    assert beats("CH-30", "equals", (GOOD, GOOD._replace(label="twin"))).outcome == "not shown"
+
+
+def test_seeds_that_disagree_show_nothing() -> None:
+    """Better with one seed, worse with the other: both differences are large, their directions are not one."""
+    first = Sample("first", [GOOD.hypotheses[0], BAD.hypotheses[0]], REFERENCES, "de")
+    second = Sample("second", [BAD.hypotheses[0], GOOD.hypotheses[0]], REFERENCES, "de")
+    assert beats("CH-30", "mixed", (first, second)).outcome == "not shown"
+
+
+def test_a_claim_of_several_comparisons_needs_all() -> None:
+    assert beats("CH-30", "both", (GOOD, MIDDLE), (MIDDLE, BAD)).outcome == "shown"
+    assert beats("CH-30", "one is the wrong way", (GOOD, MIDDLE), (BAD, MIDDLE)).outcome == "contradicted"
+    assert beats("CH-30", "one is open", (GOOD, MIDDLE), (GOOD, GOOD)).outcome == "not shown"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        (["shown", "shown"], "shown"),
+        (["shown", "not shown"], "not shown"),
+        (["not shown", "contradicted"], "contradicted"),
+        (["shown", "cannot be tested at this scale"], "cannot be tested at this scale"),
+    ],
+)
+def test_one_outcome_for_several(outcomes: list[str], expected: str) -> None:
+    assert together(outcomes) == expected
+
+
+def test_a_fall_with_length_is_seen() -> None:
+    assert falls_with_length("CH-18", "falls", sample("steep", 0.1, 0.5), GROUPS).outcome == "shown"
+    assert falls_with_length("CH-18", "falls", sample("rising", 0.5, 0.1), GROUPS).outcome == "contradicted"
+
+
+def test_flat_beside_steep_is_shown_only_if_it_keeps_its_bleu() -> None:
+    steep = sample("steep", 0.1, 0.7)
+    assert stays_flat("CH-32", "flat", GOOD, steep, GROUPS).outcome == "shown"
+    falling = stays_flat("CH-32", "flat", sample("falling", 0.1, 0.4), steep, GROUPS)
+    assert falling.outcome == "not shown", "it falls less than the other, but it falls"
+    assert stays_flat("CH-32", "flat", steep, GOOD, GROUPS).outcome == "contradicted"
+
+
+def test_short_text_cannot_test_a_claim_about_length() -> None:
+    short = length_groups(["one two three"] * 100)
+    for verdict in (
+        falls_with_length("CH-18", "falls", GOOD, short),
+        stays_flat("CH-32", "flat", GOOD, BAD, short),
+    ):
+        assert verdict.outcome == "cannot be tested at this scale"
+        assert verdict.reason.startswith("of 100 sentences 0 have 30 words")
+
+
+def test_a_larger_gain_is_seen() -> None:
+    assert gains_more("CH-13", "more", (GOOD, BAD), (GOOD, MIDDLE)).outcome == "shown"
+    assert gains_more("CH-13", "more", (GOOD, MIDDLE), (GOOD, BAD)).outcome == "contradicted"
+    assert gains_more("CH-13", "more", (GOOD, BAD), (GOOD, BAD)).outcome == "not shown"
