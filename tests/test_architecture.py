@@ -11,7 +11,20 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "mtkit"
 EVERYTHING = frozenset(
-    ["checkpoint", "cli", "data", "evaluate", "models", "nn", "recipe", "reproduce", "search", "text", "train"]
+    [
+        "analyze",
+        "checkpoint",
+        "cli",
+        "data",
+        "evaluate",
+        "models",
+        "nn",
+        "recipe",
+        "reproduce",
+        "search",
+        "text",
+        "train",
+    ]
 )
 MAY_IMPORT = {
     "errors": frozenset(),
@@ -25,7 +38,10 @@ MAY_IMPORT = {
         ["models", "data", "text", "recipe", "checkpoint"]
     ),  # recipe: its search section is the settings
     "evaluate": frozenset(["text"]),
-    "train": EVERYTHING - {"cli", "reproduce"},
+    "analyze": frozenset(
+        ["models", "nn", "data", "search", "evaluate", "checkpoint"]
+    ),  # data: a Batch is what it reads
+    "train": EVERYTHING - {"cli", "reproduce", "analyze"},
     "reproduce": EVERYTHING - {"cli"},
     "cli": EVERYTHING,
     "__main__": frozenset(["cli"]),

@@ -31,6 +31,9 @@ def reproduce(
             "--set", metavar="KEY=VALUE", help="override a recipe key in every training, such as another corpus's files"
         ),
     ] = None,
+    match: Annotated[
+        Literal["params", "time"], typer.Option(help="what the contestants of the study league have in common")
+    ] = "params",
     seeds: Annotated[int, typer.Option(min=1, help="train each model with so many seeds")] = 1,
     budget_minutes: Annotated[
         float | None, typer.Option(min=0.1, metavar="M", help="minutes for all missing trainings together")
@@ -67,7 +70,7 @@ def reproduce(
         raise RequestError("--data: the toy scale makes its own text; choose --scale multi30k or paper")
     overrides = [*([] if data is None else [f"data.root={data}"]), *(set_ or ())]
     laboratory = Laboratory(
-        scale,
+        study.Settings(scale, match),
         output or Path("runs") / "reproduce" / scale,
         recipes or recipes_folder(),
         seeds=seeds,

@@ -258,7 +258,7 @@ class Model(TranslationModel):
         z = self.src_output(x).masked_fill(beyond, 0)
         if not self.has_attention:
             return Memory(z[:, : src_pad_mask.size(1)], src_pad_mask, z)
-        if z.requires_grad:
+        if self.training and z.requires_grad:  # otherwise a gradient is asked for what it says
             z.register_hook(lambda gradient: gradient / len(self.attentions))
         values = (z + embedded) * lengths.to(embedded.dtype).sqrt()[:, None, None]
         return Memory(z, src_pad_mask, values.to(z.dtype))

@@ -32,7 +32,7 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
     Raises: RequestError for a study that does not exist or cannot be done at this scale, and what training raises.
     """
     study = studies.load(name)
-    trainings = study.trainings(laboratory.scale)
+    trainings = study.trainings(laboratory.settings)
     places = laboratory.places(trainings)
     missing = [place for place in places if not place.is_finished]
     share = None if budget_minutes is None or not missing else budget_minutes / len(missing)
@@ -53,7 +53,7 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
         name,
         study.TITLE,
         study.SUBJECT,
-        laboratory.scale,
+        laboratory.settings.scale,
         len(laboratory.seeds) if trainings else 0,
         [(place.name, str(place.run), laboratory.facts(place.training, place.seed)) for place in places],
         (time.monotonic() - begun) / 60,
@@ -116,10 +116,10 @@ def check_scale(laboratory: Laboratory, name: str, *, agreed: bool) -> None:
 
     Raises: RequestError, which tells the cost.
     """
-    if laboratory.scale != "paper" or agreed:
+    if laboratory.settings.scale != "paper" or agreed:
         return
     study = studies.load(name)
-    places = laboratory.places(study.trainings("paper"))
+    places = laboratory.places(study.trainings(laboratory.settings))
     if places:
         raise RequestError(
             f"{name}: --scale paper trains {len(places)} models of the published sizes on their corpora, days to weeks "

@@ -18,7 +18,7 @@ from mtkit.evaluate.bleu import Score, ScoreSettings, check_settings, corpus_sco
 from mtkit.evaluate.plots import attention_heatmap, learning_curve
 from mtkit.models import TranslationModel
 from mtkit.search.ensemble import load_ensemble
-from mtkit.search.translator import Translator
+from mtkit.search.translator import Translation, Translator
 from mtkit.text.lines import open_output, write_line
 from mtkit.text.tokenizer import Tokenizer
 from mtkit.train.log import read_metrics
@@ -141,7 +141,8 @@ def _evaluate_set(
     translator = system.translator(beam, warn=_warner(name))
     if bitext.invalid:
         _warner(name)(f"{bitext.invalid:,} lines with invalid UTF-8, bad bytes replaced by U+FFFD")
-    hypotheses, seconds = translate_all(translator, sources, name)
+    translations, seconds = translate_all(translator, sources, name)
+    hypotheses = [translation.text for translation in translations]
     for suffix, lines in (("src", sources), ("ref", references), ("hyp", hypotheses)):
         with open_output(target / f"{name}.{suffix}") as stream:
             for line in lines:
@@ -159,16 +160,16 @@ def _evaluate_set(
     )
 
 
-def translate_all(translator: Translator, sources: Sequence[str], label: str) -> tuple[list[str], float]:
-    """The best translation of each line, behind a bar on a terminal, and the seconds that it took."""
+def translate_all(translator: Translator, sources: Sequence[str], label: str) -> tuple[list[Translation], float]:
+    """The translation of each line, behind a bar on a terminal, and the seconds that it took."""
     begun = time.monotonic()
-    hypotheses: list[str] = []
+    translations: list[Translation] = []
     with tqdm(total=len(sources), desc=label, unit=" lines", leave=False, disable=not sys.stderr.isatty()) as bar:
         for start in range(0, len(sources), _BLOCK):
             block = translator.translate(sources[start : start + _BLOCK], first_line=start + 1)
-            hypotheses += [translation.text for translation in block]
+            translations += block
             bar.update(len(block))
-    return hypotheses, time.monotonic() - begun
+    return translations, time.monotonic() - begun
 
 
 def _draw_attention(system: System, sources: Sequence[str], path: Path) -> Path | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import mtkit
+from mtkit.analyze.steps import counted_steps
 from mtkit.checkpoint import LoadedModel, load_model
 from mtkit.data.sources import check_aligned, open_bitext
 from mtkit.errors import RequestError
@@ -24,7 +25,7 @@ from mtkit.models import parse_config
 from mtkit.recipe import Recipe, load_recipe
 from mtkit.reproduce.evaluation import translate_all
 from mtkit.reproduce.known import known_rows
-from mtkit.reproduce.study import Scale, Training
+from mtkit.reproduce.study import Settings, Training
 from mtkit.reproduce.verdict import Sample
 from mtkit.search.ensemble import load_ensemble
 from mtkit.search.translator import Translator
@@ -34,6 +35,9 @@ from mtkit.train.precision import resolve_device
 
 # What does not make another model: what is tested, when a machine's patience ends, what is shown and kept.
 _NO_PART_OF_A_MODEL = ("max_minutes", "keep", "seed", "sample_translations", "report_every")
+
+
+_APART = 1000  # between the seeds of two members
 
 
 class Place(NamedTuple):
@@ -72,7 +76,9 @@ class Translated(NamedTuple):
     sources: list[str]
     references: list[str]
     hypotheses: list[str]
+    scores: list[float]  # log-probability / length penalty, as search ranks
     seconds: float
+    decoder_steps: int  # of one hypothesis by one model
 
 
 class Facts(NamedTuple):
@@ -87,7 +93,7 @@ class Facts(NamedTuple):
 
 
 class Laboratory:
-    """The models of one scale, with every seed, and what they translate.
+    """The models of a scale, with every seed, and what they translate.
 
     Args:
         recipes: folder of the recipes.
@@ -96,7 +102,7 @@ class Laboratory:
 
     def __init__(
         self,
-        scale: Scale,
+        settings: Settings,
         folder: Path,
         recipes: Path,
         *,
@@ -104,7 +110,7 @@ class Laboratory:
         overrides: Sequence[str] = (),
         device: str = "auto",
     ) -> None:
-        self.scale = scale
+        self.settings = settings
         self.folder = folder
         self.recipes = recipes
         self.seeds = range(1, seeds + 1)
@@ -116,6 +122,7 @@ class Laboratory:
 
         Raises: RecipeError.
         """
+        seed += _APART * training.member
         own = [f"train.seed={seed}", *([] if max_minutes is None else [f"train.max_minutes={max_minutes:.3f}"])]
         recipe = load_recipe(
             self.recipes / training.recipe, [*training.overrides, *self.overrides, *own], parse_model=parse_config
@@ -190,8 +197,11 @@ class Laboratory:
             src_tokenizers=joined.src_tokenizers,
             device=next(joined.model.parameters()).device,
         )
-        hypotheses, seconds = translate_all(translator, sources, label)
-        return Translated(sources, references, hypotheses, seconds)
+        with counted_steps([member.model for member in members]) as steps:
+            translations, seconds = translate_all(translator, sources, label)
+        hypotheses = [translation.text for translation in translations]
+        scores = [translation.hypotheses[0].score for translation in translations]
+        return Translated(sources, references, hypotheses, scores, seconds, steps.rows)
 
     def sample(self, training: Training, set_name: str, search: Search | None = None) -> Sample:
         """A training's translations of a test set with every seed."""
@@ -232,7 +242,9 @@ def _what_makes(recipe: Recipe) -> dict[str, Any]:
         del made[key]
     del made["data"]["test"]
     for key in _NO_PART_OF_A_MODEL:
-        made["train"].pop(key, None)
+        made["train"].pop(key)
+    if recipe.train.updates is None and recipe.train.epochs is None:
+        made["train"]["max_minutes"] = recipe.train.max_minutes  # nothing else says how long it learns
     sources = [made["data"]["train"], made["data"]["dev"]]
     if all(isinstance(source, str) and source.startswith("synthetic:") for source in sources):
         del made["data"]["root"]  # the embedded grammar lies nowhere

@@ -25,12 +25,20 @@ if TYPE_CHECKING:
 Scale = Literal["toy", "multi30k", "paper"]
 
 
+class Settings(NamedTuple):
+    """What a user decides about a study."""
+
+    scale: Scale
+    match: Literal["params", "time"] = "params"  # what the league's contestants have in common
+
+
 class Training(NamedTuple):
     """One model that a study compares; each seed trains it anew."""
 
     label: str  # as tables and figures name it
     recipe: str  # file below the recipes' folder, such as toy/rnnsearch.yaml
     overrides: tuple[str, ...] = ()  # KEY=VALUE, as mtkit train --set takes them
+    member: int = 0  # a training of the same recipe for an ensemble: its seeds are others
 
 
 class Study(Protocol):
@@ -39,7 +47,7 @@ class Study(Protocol):
     TITLE: str
     SUBJECT: str
 
-    def trainings(self, scale: Scale) -> list[Training]: ...
+    def trainings(self, settings: Settings) -> list[Training]: ...
 
     def report(self, laboratory: Laboratory) -> Findings: ...
 

@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from mtkit.evaluate.bleu import NamedLines, ScoreSettings, paired_scores
 from mtkit.evaluate.contrast import Term, contrast
 from mtkit.evaluate.length import LengthGroups
@@ -27,6 +29,11 @@ FLAT_RULE = (
 GAIN_RULE = (
     "shown: the 95% bootstrap interval of the difference between the two gains lies above 0; contradicted: below 0"
 )
+EXACT_RULE = "shown: the computed values are exactly as stated; contradicted: they are not"
+INTERVAL_RULE = (
+    "shown: the 95% bootstrap interval of the mean over the sentences lies above 0; contradicted: below 0; otherwise "
+    "not shown"
+)
 
 
 class Verdict(NamedTuple):
@@ -46,12 +53,6 @@ class Sample(NamedTuple):
     hypotheses: Sequence[Sequence[str]]  # one list for each seed
     references: Sequence[str]
     trg_lang: str
-
-    def bleu(self) -> list[float]:
-        """BLEU with each seed."""
-        from mtkit.evaluate.bleu import corpus_scores
-
-        return [corpus_scores(lines, [self.references], trg_lang=self.trg_lang)[0].score for lines in self.hypotheses]
 
 
 class Comparison(NamedTuple):
@@ -155,6 +156,21 @@ def gains_more(claim: str, statement: str, more: tuple[Sample, Sample], less: tu
         f"{found.high:.2f})"
     )
     return Verdict(claim, statement, outcome, reason, GAIN_RULE)
+
+
+def exactly(claim: str, statement: str, holds: bool, reason: str) -> Verdict:
+    """The verdict on a claim that arithmetic decides."""
+    return Verdict(claim, statement, "shown" if holds else "contradicted", reason, EXACT_RULE)
+
+
+def interval_above_zero(claim: str, statement: str, values: np.ndarray, what: str) -> Verdict:
+    """The verdict on a claim that a quantity, measured once for each sentence, is above 0: see INTERVAL_RULE."""
+    random = np.random.default_rng(12345)
+    means = random.choice(values, size=(1000, len(values))).mean(axis=1)
+    low, high = np.percentile(means, [2.5, 97.5])
+    outcome: Outcome = "shown" if low > 0 else "contradicted" if high < 0 else "not shown"
+    reason = f"{what}: mean {values.mean():.3f} over {len(values)} sentences (95% interval {low:.3f} to {high:.3f})"
+    return Verdict(claim, statement, outcome, reason, INTERVAL_RULE)
 
 
 def _fall(sample: Sample, groups: LengthGroups, sign: int = 1) -> list[Term]:

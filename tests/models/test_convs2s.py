@@ -210,8 +210,8 @@ def test_cross_attention_reaches_the_whole_source_in_one_layer() -> None:
 
 
 def test_the_gradient_into_the_encoder_is_divided_by_the_attentions() -> None:
-    """§3.5; the part that reaches the source embeddings through z + e is not."""
-    model = build()
+    """§3.5, in training; the part that reaches the source embeddings through z + e is not."""
+    model = build(dropout=0.0).train()
     src, src_pad_mask, trg_in = batch()
     memory = model.encode(src, src_pad_mask)
     (found,) = torch.autograd.grad(model(src, src_pad_mask, trg_in).square().sum(), [model.src_output.bias])

@@ -6,7 +6,7 @@ from mtkit.evaluate.length import length_groups
 from mtkit.reproduce.bleu_rows import by_length_picture, by_length_table
 from mtkit.reproduce.findings import Findings
 from mtkit.reproduce.laboratory import Laboratory
-from mtkit.reproduce.study import Scale, Training
+from mtkit.reproduce.study import Settings, Training
 from mtkit.reproduce.verdict import falls_with_length, stays_flat
 
 TITLE = "Figure 1-4: BLEU against the length of the source"
@@ -34,7 +34,8 @@ _TOY = (
 )
 
 
-def trainings(scale: Scale) -> list[Training]:
+def trainings(settings: Settings) -> list[Training]:
+    scale = settings.scale
     if scale == "paper":
         return [Training(label, f"wmt14/{name}.yaml") for label, name in _PAPER_RECIPES.items()]
     own = _TOY if scale == "toy" else ()
@@ -42,7 +43,7 @@ def trainings(scale: Scale) -> list[Training]:
 
 
 def report(laboratory: Laboratory) -> Findings:
-    models = trainings(laboratory.scale)
+    models = trainings(laboratory.settings)
     set_name = laboratory.test_set(models[0])
     samples = [laboratory.sample(training, set_name) for training in models]
     fixed, search, luong, transformer = samples

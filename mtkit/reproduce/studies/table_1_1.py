@@ -10,7 +10,7 @@ from mtkit.evaluate.length import length_groups
 from mtkit.reproduce.bleu_rows import by_length_picture, by_length_table, measured_bleu, signature
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory
-from mtkit.reproduce.study import Scale, Training
+from mtkit.reproduce.study import Scale, Settings, Training
 from mtkit.reproduce.verdict import Sample, beats, falls_with_length, stays_flat
 
 TITLE = "Table 1-1: RNNencdec against RNNsearch at two caps of the training length"
@@ -39,7 +39,8 @@ _PAPER = {
 }
 
 
-def trainings(scale: Scale) -> list[Training]:
+def trainings(settings: Settings) -> list[Training]:
+    scale = settings.scale
     found = []
     for cap in _CAPS[scale]:
         for system in ("RNNencdec", "RNNsearch"):
@@ -53,11 +54,11 @@ def trainings(scale: Scale) -> list[Training]:
 
 
 def report(laboratory: Laboratory) -> Findings:
-    models = trainings(laboratory.scale)
+    models = trainings(laboratory.settings)
     set_name = laboratory.test_set(models[0])
     samples = {training.label: laboratory.sample(training, set_name) for training in models}
     sources = laboratory.translate([(models[0], 1)], set_name).sources
-    short, long = _CAPS[laboratory.scale]
+    short, long = _CAPS[laboratory.settings.scale]
     enc_short, search_short, enc_long, search_long = samples.values()
     groups = length_groups(sources)
     verdicts = [
@@ -83,7 +84,7 @@ def report(laboratory: Laboratory) -> Findings:
             "training on 348 million words; ours are sacreBLEU on another corpus. Only the order of the systems can be "
             "compared, never a number with a number.",
             "The caps of the toy scale are scaled down, as its sentences are: the test set has up to 39 words."
-            if laboratory.scale == "toy"
+            if laboratory.settings.scale == "toy"
             else "The caps count words and punctuation marks, as the papers do.",
         ],
     )

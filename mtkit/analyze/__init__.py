@@ -1,0 +1,1 @@
+"""What the chapter says of mechanisms, measured: gradients, complexity, attention. No training, no text."""

@@ -1,0 +1,148 @@
+"""Beam search: beam sizes, length penalties, single models and ensembles; scores, search errors, decoder steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mtkit.evaluate.charts import Point, line_figure
+from mtkit.reproduce.bleu_rows import measured_bleu, signature
+from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
+from mtkit.reproduce.laboratory import Laboratory, Search, Translated
+from mtkit.reproduce.study import Settings, Training
+from mtkit.reproduce.verdict import Sample, Verdict, beats, exactly
+
+TITLE = "Beam search: how wide, with which length penalty, with how many models"
+SUBJECT = (
+    "Five Seq2Seq of different seeds, one alone and all together, decoded with beams of 1 to 12 hypotheses. A search "
+    "error is a sentence for which some other beam of the same model found a translation with a better score."
+)
+N_MEMBERS = 5
+BEAMS = (1, 2, 4, 8, 12)
+PENALTIES = (0.0, 0.6, 1.0)
+_SCORE_MARGIN = 1e-5  # scores of one hypothesis from two searches differ by rounding
+
+# Table 1, newstest2014 English to French: an ensemble of five; a single model has a figure for a beam of 12 alone.
+_PAPER_ENSEMBLE = {1: 33.00, 2: 34.50, 12: 34.81}
+_PAPER_SINGLE = {12: 30.59}
+
+
+def trainings(settings: Settings) -> list[Training]:
+    scale = settings.scale
+    folder = "wmt14" if scale == "paper" else scale
+    return [Training(f"Seq2Seq {n + 1}", f"{folder}/seq2seq.yaml", member=n) for n in range(N_MEMBERS)]
+
+
+class _Decoded:
+    """What one system found with every search, over the seeds."""
+
+    def __init__(self, laboratory: Laboratory, label: str, members: Sequence[Training]) -> None:
+        set_name = laboratory.test_set(members[0])
+        self.label = label
+        self.trg_lang = laboratory.place(members[0], laboratory.seeds[0]).recipe.data.trg
+        self.found: dict[tuple[int, float], list[Translated]] = {}
+        for beam in BEAMS:
+            for penalty in PENALTIES:
+                search = Search(beam_size=beam, length_penalty=penalty)
+                self.found[beam, penalty] = [
+                    laboratory.translate([(each, seed) for each in members], set_name, search)
+                    for seed in laboratory.seeds
+                ]
+
+    def sample(self, beam: int, penalty: float) -> Sample:
+        found = self.found[beam, penalty]
+        label = f"{self.label}, beam {beam}"
+        return Sample(label, [each.hypotheses for each in found], found[0].references, self.trg_lang)
+
+    def steps(self, beam: int, penalty: float) -> int:
+        """Decoder steps of the first seed, every model's."""
+        return self.found[beam, penalty][0].decoder_steps
+
+    def search_errors(self, beam: int, penalty: float) -> float:
+        """Percent of the sentences, first seed."""
+        best = [max(scores) for scores in zip(*(self.found[each, penalty][0].scores for each in BEAMS), strict=True)]
+        own = self.found[beam, penalty][0].scores
+        n_errors = sum(score < top - _SCORE_MARGIN for score, top in zip(own, best, strict=True))
+        return 100 * n_errors / len(own)
+
+
+def report(laboratory: Laboratory) -> Findings:
+    members = trainings(laboratory.settings)
+    single = _Decoded(laboratory, "single", members[:1])
+    ensemble = _Decoded(laboratory, f"ensemble of {N_MEMBERS}", members)
+    penalty = 1.0
+    cheap, dear = ensemble.steps(2, penalty), single.steps(12, penalty)
+    gains = [measured_bleu(ensemble.sample(beam, penalty)).mean for beam in (1, 2, 12)]
+    share = (gains[1] - gains[0]) / (gains[2] - gains[0]) if gains[2] > gains[0] else 0.0
+    verdicts = [
+        beats(
+            "CH-14",
+            "a beam of 12 beats greedy search, alone and in the ensemble",
+            (single.sample(12, penalty), single.sample(1, penalty)),
+            (ensemble.sample(12, penalty), ensemble.sample(1, penalty)),
+        ),
+        Verdict(
+            "CH-14",
+            "a beam of 2 has most of the gain of 12",
+            "shown" if share > 0.5 else "not shown",
+            f"ensemble: {gains[0]:.2f}, {gains[1]:.2f}, {gains[2]:.2f} BLEU with a beam of 1, 2, 12; {share:.0%} at 2",
+            "shown: with a beam of 2 the ensemble has more than half of what it gains from a beam of 1 to 12",
+        ),
+        beats(
+            "CH-15",
+            f"an ensemble of {N_MEMBERS} beats a single model",
+            (ensemble.sample(12, penalty), single.sample(12, penalty)),
+        ),
+        exactly(
+            "CH-16",
+            f"an ensemble of {N_MEMBERS} with a beam of 2 takes fewer decoder steps than one model with a beam of 12",
+            cheap < dear,
+            f"{cheap:,} steps against {dear:,}",
+        ),
+    ]
+    tables = [_table(each, number) for number, each in enumerate((single, ensemble))]
+    return Findings(verdicts, tables, [_curves(single, ensemble)])
+
+
+def _table(decoded: _Decoded, number: int) -> Table:
+    paper = (_PAPER_SINGLE, _PAPER_ENSEMBLE)[number]
+    rows: list[list[Cell]] = []
+    for penalty in PENALTIES:
+        for beam in BEAMS:
+            sample = decoded.sample(beam, penalty)
+            length = sum(len(line.split()) for lines in sample.hypotheses for line in lines) / len(sample.hypotheses)
+            ratio = length / sum(len(line.split()) for line in sample.references)
+            seconds = Measured(tuple(each.seconds for each in decoded.found[beam, penalty]), None, 1)
+            rows.append(
+                [
+                    penalty,
+                    beam,
+                    paper.get(beam) if penalty == PENALTIES[0] else None,
+                    measured_bleu(sample),
+                    ratio,
+                    decoded.search_errors(beam, penalty),
+                    decoded.steps(beam, penalty),
+                    seconds,
+                ]
+            )
+    header = (
+        *("length penalty", "beam", "paper, BLEU", "BLEU", "length ratio"),
+        *("search errors, %", "decoder steps", "seconds"),
+    )
+    note = (
+        "The paper divides by no length, so its figures stand with the penalty 0; they are tokenised BLEU on WMT14. "
+        f"Length ratio: words of the translations to words of the references. {signature(decoded.sample(1, 0.0))}"
+    )
+    return Table(("single", "ensemble")[number], decoded.label, header, rows, note)
+
+
+def _curves(*systems: _Decoded) -> Picture:
+    lines = {}
+    for decoded in systems:
+        for penalty in PENALTIES:
+            found = {beam: measured_bleu(decoded.sample(beam, penalty)) for beam in BEAMS}
+            lines[f"{decoded.label}, penalty {penalty:g}"] = [
+                Point(place, bleu.mean, bleu.half_width or 0.0) for place, bleu in enumerate(found.values())
+            ]
+    ticks = {float(place): str(beam) for place, beam in enumerate(BEAMS)}
+    figure = line_figure(lines, x_label="beam", y_label="BLEU", x_ticks=ticks)
+    return Picture("beam", "BLEU by beam", figure, "Bands: 95% bootstrap intervals.")
