@@ -122,7 +122,7 @@ def _preset_facts(backend: str, preset: str, vocab_size: int) -> PresetFacts:
     )
 
 
-def _state_sizes(section: dict[str, str]) -> tuple[int, int]:
+def _state_sizes(section: dict[str, Any]) -> tuple[int, int]:
     """Numbers in the decoder state of one sentence after the first and after the second target token."""
     with FakeTensorMode(), torch.no_grad():
         model = models.build(section, 8, 8, PAD_ID).eval()
@@ -130,6 +130,12 @@ def _state_sizes(section: dict[str, str]) -> tuple[int, int]:
         first = model.step(torch.full((1,), EOS_ID), model.start(memory), memory).state
         second = model.step(torch.full((1,), EOS_ID), first, memory).state
     return _count(first), _count(second)
+
+
+def cache_numbers_per_token(section: dict[str, Any]) -> int:
+    """Numbers that decoding with a recipe's model section keeps for each target token, in all layers."""
+    first, second = _state_sizes(section)
+    return second - first
 
 
 def _count(state: Any) -> int:

@@ -25,6 +25,7 @@ from mtkit.models import parse_config
 from mtkit.recipe import Recipe, load_recipe
 from mtkit.reproduce.evaluation import translate_all
 from mtkit.reproduce.known import known_rows
+from mtkit.reproduce.matching import matched_widths
 from mtkit.reproduce.study import Settings, Training
 from mtkit.reproduce.verdict import Sample
 from mtkit.search.ensemble import load_ensemble
@@ -116,19 +117,27 @@ class Laboratory:
         self.seeds = range(1, seeds + 1)
         self.overrides = list(overrides)
         self.device = device
+        self._places: dict[tuple[Training, int, float | None], Place] = {}
 
     def place(self, training: Training, seed: int, *, max_minutes: float | None = None) -> Place:
         """Where a training's run is, or would be.
 
         Raises: RecipeError.
         """
+        asked = (training, seed, max_minutes)
+        if asked in self._places:
+            return self._places[asked]
         seed += _APART * training.member
         own = [f"train.seed={seed}", *([] if max_minutes is None else [f"train.max_minutes={max_minutes:.3f}"])]
-        recipe = load_recipe(
-            self.recipes / training.recipe, [*training.overrides, *self.overrides, *own], parse_model=parse_config
-        )
+        file, changes = self.recipes / training.recipe, [*training.overrides, *self.overrides, *own]
+        recipe = load_recipe(file, changes, parse_model=parse_config)
+        if training.n_parameters is not None:
+            widths = matched_widths(recipe, training.n_parameters)
+            changes += [f"model.{key}={width}" for key, width in widths.items()]
+            recipe = load_recipe(file, changes, parse_model=parse_config)
         run = self.folder / "models" / f"{recipe.name}-{_digest(_what_makes(recipe))}" / f"seed-{seed}"
-        return Place(training, seed, recipe, run)
+        self._places[asked] = Place(training, asked[1], recipe, run)
+        return self._places[asked]
 
     def places(self, trainings: Sequence[Training]) -> list[Place]:
         """All trainings with all seeds; seed by seed, so that a study stopped halfway has whole comparisons."""
@@ -202,6 +211,11 @@ class Laboratory:
         hypotheses = [translation.text for translation in translations]
         scores = [translation.hypotheses[0].score for translation in translations]
         return Translated(sources, references, hypotheses, scores, seconds, steps.rows)
+
+    def dev(self, training: Training) -> list[tuple[str, str]]:
+        """The dev pairs of a training."""
+        data = self.place(training, self.seeds[0]).recipe.data
+        return list(open_bitext(data.dev, src=data.src, trg=data.trg, root=Path(data.root or ".")).pairs())
 
     def sample(self, training: Training, set_name: str, search: Search | None = None) -> Sample:
         """A training's translations of a test set with every seed."""

@@ -38,6 +38,7 @@ class Training(NamedTuple):
     label: str  # as tables and figures name it
     recipe: str  # file below the recipes' folder, such as toy/rnnsearch.yaml
     overrides: tuple[str, ...] = ()  # KEY=VALUE, as mtkit train --set takes them
+    n_parameters: int | None = None  # scale the recipe's widths until there are about so many
     member: int = 0  # a training of the same recipe for an ensemble: its seeds are others
 
 

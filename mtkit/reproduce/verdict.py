@@ -30,6 +30,10 @@ GAIN_RULE = (
     "shown: the 95% bootstrap interval of the difference between the two gains lies above 0; contradicted: below 0"
 )
 EXACT_RULE = "shown: the computed values are exactly as stated; contradicted: they are not"
+LOSS_RULE = (
+    "shown: the 95% bootstrap interval of each loss lies below the limit; contradicted: one lies above it; otherwise "
+    "not shown"
+)
 INTERVAL_RULE = (
     "shown: the 95% bootstrap interval of the mean over the sentences lies above 0; contradicted: below 0; otherwise "
     "not shown"
@@ -156,6 +160,20 @@ def gains_more(claim: str, statement: str, more: tuple[Sample, Sample], less: tu
         f"{found.high:.2f})"
     )
     return Verdict(claim, statement, outcome, reason, GAIN_RULE)
+
+
+def loses_less_than(claim: str, statement: str, whole: Sample, others: Sequence[Sample], limit: float) -> Verdict:
+    """The verdict on a claim that no other system loses as much as `limit` BLEU to `whole`: see LOSS_RULE."""
+    every = range(len(whole.references))
+    outcomes: list[Outcome] = []
+    parts = []
+    for other in others:
+        terms = [Term(1, whole.hypotheses, every), Term(-1, other.hypotheses, every)]
+        found = contrast(terms, whole.references, trg_lang=whole.trg_lang)
+        outcomes.append("shown" if found.high < limit else "contradicted" if found.low > limit else "not shown")
+        parts.append(f"{other.label} loses {found.value:.2f} ({found.low:.2f} to {found.high:.2f})")
+    reason = f"of {whole.label}: {'; '.join(parts)}; BLEU with 95% intervals, the limit is {limit:g}"
+    return Verdict(claim, statement, together(outcomes), reason, LOSS_RULE)
 
 
 def exactly(claim: str, statement: str, holds: bool, reason: str) -> Verdict:

@@ -1,0 +1,89 @@
+"""Ablation: the Transformer without one of its parts (chapter, figure 1-16)."""
+
+from __future__ import annotations
+
+from mtkit.evaluate.charts import Bar, bar_figure
+from mtkit.reproduce.bleu_rows import measured_bleu, signature
+from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
+from mtkit.reproduce.laboratory import Laboratory
+from mtkit.reproduce.study import Settings, Training
+from mtkit.reproduce.verdict import beats
+
+TITLE = "Ablation: positions, scale, residual sums, layer normalisation, warm-up"
+SUBJECT = (
+    "The Transformer as it is, and without one part at a time. The scale 1/sqrt(d_k) is taken from a model with one "
+    "wide head, where it matters most; the warm-up from a model with post-norm, as in the paper; residual sums and "
+    "layer normalisation also from a stack of six layers."
+)
+_POST = ("model.norm=post",)
+_WIDE = ("model.n_heads=1",)
+_COLD = ("train.warmup_updates=1",)
+_DEEP = ("model.n_layers=6",)
+_WHOLE, _DEEP_WHOLE, _ONE_HEAD, _WARM = "whole", "six layers", "one head", "post-norm"
+_CONTESTANTS: dict[str, tuple[str, ...]] = {
+    _WHOLE: (),
+    "no positions": ("model.positions=none",),
+    "no residual sums": ("model.residual=false",),
+    "no layer normalisation": ("model.layer_norm=false",),
+    _ONE_HEAD: _WIDE,
+    "one head, no scale": (*_WIDE, "model.scaled=false"),
+    _WARM: _POST,
+    "post-norm, no warm-up": (*_POST, *_COLD),
+    _DEEP_WHOLE: _DEEP,
+    "six layers, no residual sums": (*_DEEP, "model.residual=false"),
+    "six layers, no layer normalisation": (*_DEEP, "model.layer_norm=false"),
+}
+# The published base has six layers and post-norm already.
+_PUBLISHED = ("whole", "no positions", "no residual sums", "no layer normalisation", "one head", "one head, no scale")
+
+
+def trainings(settings: Settings) -> list[Training]:
+    if settings.scale == "paper":
+        published = {**{label: _CONTESTANTS[label] for label in _PUBLISHED}, "no warm-up": _COLD}
+        return [Training(label, "wmt14/transformer_base.yaml", changes) for label, changes in published.items()]
+    file = f"{settings.scale}/transformer.yaml"
+    # Eleven trainings in half an hour: each is shorter than the recipe.
+    own = ("train.updates=600",) if settings.scale == "toy" else ()
+    return [Training(label, file, (*own, *changes)) for label, changes in _CONTESTANTS.items()]
+
+
+def report(laboratory: Laboratory) -> Findings:
+    contestants = trainings(laboratory.settings)
+    set_name = laboratory.test_set(contestants[0])
+    samples = {each.label: laboratory.sample(each, set_name) for each in contestants}
+    whole = samples[_WHOLE]
+    if laboratory.settings.scale == "paper":
+        deep, no_sums, no_norms = whole, samples["no residual sums"], samples["no layer normalisation"]
+        warm, cold = whole, samples["no warm-up"]
+    else:
+        deep = samples[_DEEP_WHOLE]
+        no_sums, no_norms = (samples[f"six layers, no {part}"] for part in ("residual sums", "layer normalisation"))
+        warm, cold = samples[_WARM], samples["post-norm, no warm-up"]
+    verdicts = [
+        beats("CH-129", "without positions a Transformer is worse", (whole, samples["no positions"])),
+        beats("CH-64", "removing the scale hurts training", (samples[_ONE_HEAD], samples["one head, no scale"])),
+        beats(
+            "CH-106",
+            "residual sums and layer normalisation keep a deep stack trainable",
+            (deep, no_sums),
+            (deep, no_norms),
+        ),
+        beats("CH-116", "training with post-norm needs the warm-up", (warm, cold)),
+    ]
+    bleu = {label: measured_bleu(sample) for label, sample in samples.items()}
+    rows: list[list[Cell]] = []
+    for training in contestants:
+        facts = [laboratory.facts(training, seed) for seed in laboratory.seeds]
+        ppl = tuple(each.dev_ppl for each in facts if each.dev_ppl is not None)
+        rows.append([training.label, facts[0].parameters, bleu[training.label], Measured(ppl) if ppl else None])
+    note = (
+        "The chapter and the paper print no figures for these. All are trained alike, so a part whose absence asks for "
+        f"another learning rate is judged at the recipe's. {signature(whole)}"
+    )
+    bars = {"BLEU": [Bar(each.mean, each.half_width or 0.0) for each in bleu.values()]}
+    figure = bar_figure(bars, list(bleu), y_label="BLEU")
+    return Findings(
+        verdicts,
+        [Table("ablation", "BLEU without one part", ("model", "parameters", "BLEU", "dev perplexity"), rows, note)],
+        [Picture("bleu", "BLEU without one part", figure, "Whiskers: 95% bootstrap intervals.")],
+    )

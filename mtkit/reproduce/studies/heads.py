@@ -1,0 +1,201 @@
+"""Attention heads: how many to train at one width, and how many can be taken away afterwards (Michel et al. 2019)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from mtkit.analyze.heads import Head, all_heads, attention_sites, head_importance, heads_removed
+from mtkit.checkpoint import LoadedModel
+from mtkit.data.batch import Batch, make_batch
+from mtkit.evaluate.charts import Point, line_figure
+from mtkit.reproduce.bleu_rows import measured_bleu, signature
+from mtkit.reproduce.evaluation import translate_all
+from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
+from mtkit.reproduce.laboratory import Laboratory
+from mtkit.reproduce.study import Settings, Training
+from mtkit.reproduce.verdict import Sample, Verdict, beats, exactly, loses_less_than
+from mtkit.search.translator import Translator
+
+TITLE = "Heads: 1 to 32 at one width, and a trained model's heads taken away"
+SUBJECT = (
+    "Transformers of one width whose attention is cut into 1, 2, 4, 8, 16 or 32 heads, then the model with eight heads "
+    "with more and more of them removed at test time: the least important first (by the gradient of the dev loss with "
+    "respect to a factor on the head), or at random."
+)
+COUNTS = (1, 2, 4, 8, 16, 32)
+PRUNED = 8  # heads of the model whose heads are taken away
+SHARES = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)  # of all heads, taken away
+_FREE_SHARE = 0.25  # that can go at little loss
+_FEW = 2  # heads of the model that is trained with few
+_MANY_GONE = 1 - _FEW / PRUNED
+_LITTLE_LOSS = 1.0  # BLEU
+_N_PROBED = 200  # dev sentences that importance is measured on
+_BATCH = 50
+
+# Table 3 (A), newstest2013 (dev) English to German; the chapter puts these on the test set, with other numbers.
+_PAPER = {1: 24.9, 4: 25.5, 8: 25.8, 16: 25.8, 32: 25.4}
+
+
+def _label(n_heads: int) -> str:
+    return "1 head" if n_heads == 1 else f"{n_heads} heads"
+
+
+def trainings(settings: Settings) -> list[Training]:
+    file = "wmt14/transformer_base.yaml" if settings.scale == "paper" else f"{settings.scale}/transformer.yaml"
+    return [Training(_label(n_heads), file, (f"model.n_heads={n_heads}",)) for n_heads in COUNTS]
+
+
+def report(laboratory: Laboratory) -> Findings:
+    contestants = dict(zip(COUNTS, trainings(laboratory.settings), strict=True))
+    set_name = laboratory.test_set(contestants[1])
+    samples = {n_heads: laboratory.sample(each, set_name) for n_heads, each in contestants.items()}
+    bleu = {n_heads: measured_bleu(sample) for n_heads, sample in samples.items()}
+    sizes = {n: laboratory.facts(each, laboratory.seeds[0]).parameters for n, each in contestants.items()}
+    pruned = _Pruned(laboratory, contestants[PRUNED], set_name)
+    at = f"{_FREE_SHARE:.0%} of the heads"
+    verdicts = [
+        exactly(
+            "CH-78",
+            "the number of heads changes no parameter count",
+            len(set(sizes.values())) == 1,
+            f"parameters: {', '.join(f'{n} {size:,}' for n, size in sizes.items())}",
+        ),
+        beats("CH-79", "one head is worse than eight", (samples[8], samples[1])),
+        beats("CH-80", "too many heads are worse again: 32 against 8", (samples[8], samples[32])),
+        loses_less_than(
+            "CH-82",
+            f"{at}, the least important, can be taken away for less than {_LITTLE_LOSS:g} BLEU",
+            pruned.by_importance[0.0],
+            [pruned.by_importance[_FREE_SHARE]],
+            _LITTLE_LOSS,
+        ),
+        beats(
+            "CH-82",
+            "importance knows which heads matter: half the heads gone by importance against half at random",
+            (pruned.by_importance[0.5], pruned.at_random[0.5]),
+        ),
+        _one_head_verdict(pruned),
+        beats(
+            "CH-84",
+            f"{PRUNED} heads a layer trained, {_FEW} kept, do better than {_FEW} trained",
+            (pruned.by_importance[_MANY_GONE], samples[_FEW]),
+        ),
+    ]
+    rows: list[list[Cell]] = []
+    for n_heads, training in contestants.items():
+        facts = [laboratory.facts(training, seed) for seed in laboratory.seeds]
+        ppl = tuple(each.dev_ppl for each in facts if each.dev_ppl is not None)
+        own = [bleu[n_heads], Measured(ppl) if ppl else None]
+        d_head = int(laboratory.place(training, laboratory.seeds[0]).recipe.model["d_model"]) // n_heads
+        rows.append([n_heads, d_head, sizes[n_heads], _PAPER.get(n_heads), *own])
+    header = ("heads", "d_k", "parameters", "paper, dev BLEU", "BLEU", "dev perplexity")
+    note = (
+        "The paper's figures are dev BLEU (newstest2013) without averaging; the chapter quotes them as test BLEU, 25.9 "
+        f"against 27.3. {signature(samples[1])}"
+    )
+    ticks = {float(place): str(n_heads) for place, n_heads in enumerate(COUNTS)}
+    points = [Point(place, each.mean, each.half_width or 0.0) for place, each in enumerate(bleu.values())]
+    curve = line_figure({"BLEU": points}, x_label="heads", y_label="BLEU", x_ticks=ticks)
+    return Findings(
+        verdicts,
+        [Table("heads", "BLEU by the number of heads", header, rows, note), pruned.table(), pruned.site_table()],
+        [Picture("heads", "BLEU by the number of heads", curve, "Band: 95% bootstrap intervals."), pruned.picture()],
+    )
+
+
+class _Pruned:
+    """The translations of one model with heads taken away, over the seeds."""
+
+    def __init__(self, laboratory: Laboratory, training: Training, set_name: str) -> None:
+        recipe = laboratory.place(training, laboratory.seeds[0]).recipe
+        self.trg_lang = recipe.data.trg
+        translated = laboratory.translate([(training, laboratory.seeds[0])], set_name)
+        self.sources, self.references = translated.sources, translated.references
+        by_importance: dict[float, list[list[str]]] = {share: [] for share in SHARES}
+        at_random: dict[float, list[list[str]]] = {share: [] for share in SHARES}
+        one_left: dict[str, list[list[str]]] = {}
+        for seed in laboratory.seeds:
+            loaded = laboratory.model(training, seed)
+            importance = head_importance(loaded.model, _batches(loaded, laboratory.dev(training)))
+            ranked = sorted(importance, key=lambda head: importance[head])
+            drawn = random.Random(seed).sample(ranked, len(ranked))
+            for share in SHARES:
+                n_gone = round(share * len(ranked))
+                by_importance[share].append(self._translate(loaded, ranked[:n_gone], f"{share:.0%} gone"))
+                at_random[share].append(self._translate(loaded, drawn[:n_gone], f"{share:.0%} gone at random"))
+            for site in attention_sites(loaded.model):
+                best = max((head for head in ranked if head.site == site), key=lambda head: importance[head])
+                others = [head for head in all_heads(loaded.model) if head.site == site and head != best]
+                one_left.setdefault(site, []).append(self._translate(loaded, others, site))
+        self.by_importance = {share: self._sample(f"{share:.0%} gone", lines) for share, lines in by_importance.items()}
+        self.at_random = {share: self._sample(f"{share:.0%} gone at random", each) for share, each in at_random.items()}
+        self.one_left = {site: self._sample(f"one head in {site}", lines) for site, lines in one_left.items()}
+
+    def _translate(self, loaded: LoadedModel, gone: Sequence[Head], label: str) -> list[str]:
+        translator = Translator.of(
+            loaded.model,
+            loaded.tokenizers,
+            loaded.recipe.search,
+            beam_size=1,
+            device=next(loaded.model.parameters()).device,
+        )
+        with heads_removed(loaded.model, gone):
+            translations, _ = translate_all(translator, self.sources, label)
+        return [translation.text for translation in translations]
+
+    def _sample(self, label: str, hypotheses: list[list[str]]) -> Sample:
+        return Sample(label, hypotheses, self.references, self.trg_lang)
+
+    def table(self) -> Table:
+        rows: list[list[Cell]] = [
+            [100 * share, measured_bleu(self.by_importance[share]), measured_bleu(self.at_random[share])]
+            for share in SHARES
+        ]
+        header = ("heads taken away, %", "least important first", "at random")
+        return Table("pruning", f"BLEU of the model with {PRUNED} heads, greedy, some taken away", header, rows)
+
+    def site_table(self) -> Table:
+        whole = measured_bleu(self.by_importance[0.0]).mean
+        rows: list[list[Cell]] = []
+        for site, sample in self.one_left.items():
+            bleu = measured_bleu(sample)
+            rows.append([site, bleu, bleu.mean - whole])
+        header = ("layer", "BLEU with its most important head alone", "difference to all heads")
+        return Table("one-head", "One layer at a time with a single head", header, rows)
+
+    def picture(self) -> Picture:
+        lines = {}
+        for name, samples in (("least important first", self.by_importance), ("at random", self.at_random)):
+            found = {share: measured_bleu(sample) for share, sample in samples.items()}
+            lines[name] = [Point(100 * share, each.mean, each.half_width or 0.0) for share, each in found.items()]
+        figure = line_figure(lines, x_label="heads taken away, %", y_label="BLEU, greedy")
+        return Picture("pruning", "BLEU with heads taken away", figure, "Bands: 95% bootstrap intervals.")
+
+
+def _batches(loaded: LoadedModel, pairs: Sequence[tuple[str, str]]) -> list[Batch]:
+    device = next(loaded.model.parameters()).device
+    src_rows = loaded.tokenizers.src.encode([src for src, _ in pairs[:_N_PROBED]])
+    trg_rows = loaded.tokenizers.trg.encode([trg for _, trg in pairs[:_N_PROBED]])
+    starts = range(0, len(src_rows), _BATCH)
+    return [make_batch(src_rows[n : n + _BATCH], trg_rows[n : n + _BATCH]).to(device) for n in starts]
+
+
+def _one_head_verdict(pruned: _Pruned) -> Verdict:
+    """CH-83, by the rule of `loses_less_than` for each layer, one being enough."""
+    found = [
+        loses_less_than("CH-83", "", pruned.by_importance[0.0], [sample], _LITTLE_LOSS)
+        for sample in pruned.one_left.values()
+    ]
+    n_shown = sum(each.outcome == "shown" for each in found)
+    return Verdict(
+        "CH-83",
+        "some layers do with one head",
+        "shown"
+        if n_shown
+        else "contradicted"
+        if all(each.outcome == "contradicted" for each in found)
+        else "not shown",
+        f"{n_shown} of {len(found)} layers lose less than {_LITTLE_LOSS:g} BLEU with their most important head alone",
+        f"{found[0].rule}; one layer is enough",
+    )

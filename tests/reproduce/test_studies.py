@@ -1,0 +1,120 @@
+"""Every study: its recipes exist at every scale, and its report follows from models and translations alone.
+
+The laboratory is a stand-in: its translations are references with some words replaced, its models have learned nothing.
+What real trainings make of a study is tested in tests/cli/test_reproduce.py.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtkit import models
+from mtkit.checkpoint import LoadedModel
+from mtkit.reproduce import study
+from mtkit.reproduce.findings import Findings
+from mtkit.reproduce.laboratory import Facts, Laboratory, Search, Translated
+from mtkit.reproduce.matching import count_parameters, matched_widths
+from mtkit.reproduce.study import Settings, Training
+from mtkit.text.grammar import generate
+from mtkit.text.tokenizer import PAD_ID, Tokenizers, learn
+
+ROOT = Path(__file__).resolve().parents[2]
+PAIRS = [(pair.src, pair.trg) for pair in generate(split="test", pairs=240, min_words=3, max_words=39)]
+JOINT = learn([text for pair in PAIRS for text in pair], kind="word", vocab_size=400)
+N_SEEDS = 2
+
+
+class StandIn(Laboratory):
+    """Answers as trained models would."""
+
+    def facts(self, training: Training, seed: int) -> Facts:
+        return Facts(1000, 10, 2.5, 5000.0, 4.0 + seed, 20.0)
+
+    def model(self, training: Training, seed: int) -> LoadedModel:
+        recipe = self.place(training, seed).recipe
+        section = {"type": recipe.model["type"], "preset": "tiny"}
+        if section["type"] == "transformer":
+            section |= {"n_heads": 8, "d_model": 16}
+        torch.manual_seed(seed)
+        model = models.build(section, JOINT.vocab_size, JOINT.vocab_size, PAD_ID).eval()
+        recipe = recipe.model_copy(update={"model": section})
+        search = recipe.search.model_copy(update={"max_length_ratio": 0.0, "max_length_extra": 3})
+        recipe = recipe.model_copy(update={"search": search})
+        return LoadedModel(model, Tokenizers(JOINT, JOINT, True), recipe, Path("run"), "update-10", 10)
+
+    def dev(self, training: Training) -> list[tuple[str, str]]:
+        return PAIRS[:20]
+
+    def translate(
+        self, members: Sequence[tuple[Training, int]], set_name: str, search: Search | None = None
+    ) -> Translated:
+        seed = f"{members} {search}"
+        share = random.Random(seed).uniform(0.1, 0.6)
+        drawn = random.Random(seed)
+        words = [word for _, trg in PAIRS for word in trg.split()]
+        hypotheses = [
+            " ".join(drawn.choice(words) if drawn.random() < share else word for word in trg.split())
+            for _, trg in PAIRS
+        ]
+        scores = [drawn.uniform(-2, -1) for _ in PAIRS]
+        sources, references = [src for src, _ in PAIRS], [trg for _, trg in PAIRS]
+        return Translated(sources, references, hypotheses, scores, 1.5, 1000)
+
+
+def stand_in(tmp_path: Path, scale: str, match: str = "params") -> StandIn:
+    return StandIn(Settings(scale, match), tmp_path, ROOT / "recipes", seeds=N_SEEDS)
+
+
+@pytest.mark.parametrize("scale", ["toy", "multi30k", "paper"])
+@pytest.mark.parametrize("name", study.available())
+def test_every_training_has_a_recipe_and_a_model_of_its_own(name: str, scale: str, tmp_path: Path) -> None:
+    laboratory = stand_in(tmp_path, scale)
+    trainings = study.load(name).trainings(laboratory.settings)
+    places = laboratory.places(trainings)
+    assert len(places) == N_SEEDS * len(trainings)
+    assert len({place.run for place in places}) == len(places), "two contestants are one and the same model"
+    assert len({training.label for training in trainings}) == len(trainings)
+
+
+@pytest.mark.parametrize("name", [name for name in study.available() if study.load(name).trainings(Settings("toy"))])
+def test_a_report_judges_and_shows(name: str, tmp_path: Path) -> None:
+    found = study.load(name).report(stand_in(tmp_path, "toy"))
+    assert isinstance(found, Findings)
+    assert found.verdicts and found.tables
+    for verdict in found.verdicts:
+        assert verdict.outcome in ("shown", "not shown", "contradicted", "cannot be tested at this scale")
+        assert verdict.claim and verdict.statement and verdict.reason and verdict.rule
+    for table in found.tables:
+        assert table.rows
+        assert {len(row) for row in table.rows} == {len(table.header)}
+    names = [each.name for each in [*found.tables, *found.pictures]]
+    assert len({(type(each), each.name) for each in [*found.tables, *found.pictures]}) == len(names)
+
+
+def test_the_league_matches_parameters_to_five_percent(tmp_path: Path) -> None:
+    laboratory = stand_in(tmp_path, "toy")
+    counts = {}
+    for training in study.load("league").trainings(laboratory.settings):
+        recipe = laboratory.place(training, 1).recipe
+        counts[training.label] = count_parameters(recipe.model, recipe)
+    assert all(abs(count / 2_400_000 - 1) < 0.05 for count in counts.values()), counts
+
+
+def test_the_league_matches_time_where_that_is_asked(tmp_path: Path) -> None:
+    laboratory = stand_in(tmp_path, "toy", "time")
+    recipes = [place.recipe for place in laboratory.places(study.load("league").trainings(laboratory.settings))]
+    assert {recipe.train.max_minutes for recipe in recipes} == {3.0}
+    assert {recipe.train.updates for recipe in recipes} == {None}
+
+
+def test_widths_grow_together(tmp_path: Path) -> None:
+    laboratory = stand_in(tmp_path, "toy")
+    recipe = laboratory.place(Training("x", "toy/transformer.yaml"), 1).recipe
+    small, large = matched_widths(recipe, 800_000), matched_widths(recipe, 6_000_000)
+    assert small["d_ff"] / small["d_model"] == pytest.approx(4, rel=0.1)
+    assert large["d_model"] > small["d_model"] and large["d_model"] % 16 == 0
