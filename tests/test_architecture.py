@@ -38,9 +38,8 @@ MAY_IMPORT = {
         ["models", "data", "text", "recipe", "checkpoint"]
     ),  # recipe: its search section is the settings
     "evaluate": frozenset(["text"]),
-    "analyze": frozenset(
-        ["models", "nn", "data", "search", "evaluate", "checkpoint"]
-    ),  # data: a Batch is what it reads
+    # data and text: what a model reads is a Batch of token ids
+    "analyze": frozenset(["models", "nn", "data", "text", "search", "evaluate", "checkpoint"]),
     "train": EVERYTHING - {"cli", "reproduce", "analyze"},
     "reproduce": EVERYTHING - {"cli"},
     "cli": EVERYTHING,

@@ -29,7 +29,7 @@ FLAT_RULE = (
 GAIN_RULE = (
     "shown: the 95% bootstrap interval of the difference between the two gains lies above 0; contradicted: below 0"
 )
-EXACT_RULE = "shown: the computed values are exactly as stated; contradicted: they are not"
+EXACT_RULE = "shown: the computed values are as stated; contradicted: they are not"
 LOSS_RULE = (
     "shown: the 95% bootstrap interval of each loss lies below the limit; contradicted: one lies above it; otherwise "
     "not shown"

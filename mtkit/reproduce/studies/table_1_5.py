@@ -1,0 +1,131 @@
+"""Table 1-5: the attention matrix grows with the square of the length, in numbers, time and memory."""
+
+from __future__ import annotations
+
+import math
+
+from mtkit.analyze.attention_cost import Cost, attention_cost
+from mtkit.analyze.complexity import attention_flops, exponent, feed_forward_flops
+from mtkit.evaluate.charts import Point, line_figure
+from mtkit.reproduce.findings import Cell, Findings, Picture, Table
+from mtkit.reproduce.laboratory import Laboratory
+from mtkit.reproduce.study import Settings, Training
+from mtkit.reproduce.verdict import Verdict, exactly
+
+TITLE = "Table 1-5: growth of the attention matrix"
+SUBJECT = (
+    "Numbers in the n x n matrix of one head, beside the time and the memory of attention on this machine: with the "
+    "matrix held whole, and with torch's fused kernel, which goes block by block and never holds it."
+)
+LENGTHS = (512, 1024, 2048, 8192, 32768)
+_LONGEST_WHOLE = 8192  # beyond it the matrix alone takes gigabytes
+_CHAPTER = ("2.6e5", "1.0e6", "4.2e6", "6.7e7", "1.1e9")
+_RATIO_LENGTHS = (50, 100, 150, 200, 512, 1024, 2048, 4096)
+_D_MODEL = 512
+_SLOPE_MARGIN = 0.3
+
+
+def trainings(settings: Settings) -> list[Training]:
+    return []
+
+
+def report(laboratory: Laboratory) -> Findings:
+    whole = {n: attention_cost(n, "whole") for n in LENGTHS if n <= _LONGEST_WHOLE}
+    blocks = {n: attention_cost(n, "blocks") for n in LENGTHS}
+    rows: list[list[Cell]] = []
+    for n, chapter in zip(LENGTHS, _CHAPTER, strict=True):
+        held = whole.get(n)
+        rows.append(
+            [
+                n,
+                chapter,
+                n * n,
+                (n // LENGTHS[0]) ** 2,
+                n * n * 4 / 2**20,
+                None if held is None else 1000 * held.seconds,
+                None if held is None else held.peak_mib,
+                1000 * blocks[n].seconds,
+                blocks[n].peak_mib,
+            ]
+        )
+    header = (
+        *("n", "chapter, numbers", "numbers", "relative", "MiB in fp32", "whole, ms", "whole, peak MiB"),
+        *("blocks, ms", "blocks, peak MiB"),
+    )
+    note = "One head of width 64, one sentence, fp32, the least of several calls; peaks are those of the whole process."
+    long = [n for n in whole if n >= 1024]
+    slope = exponent(long, [whole[n].seconds for n in long])
+    memory = exponent(long, [whole[n].peak_mib for n in long])
+    saved = whole[_LONGEST_WHOLE].peak_mib / max(1.0, blocks[_LONGEST_WHOLE].peak_mib)
+    crossing = next(
+        n for n in range(1, 10_000) if attention_flops(n, _D_MODEL).total >= feed_forward_flops(n, _D_MODEL)
+    )
+    verdicts = [
+        _slopes("CH-74", "attention takes time and memory of the order n^2", {"time": slope, "memory": memory}),
+        Verdict(
+            "CH-91",
+            "attention block by block takes far less memory for the same result",
+            "shown" if saved > 4 else "not shown",
+            f"at n = {_LONGEST_WHOLE} the whole matrix takes {saved:.0f} times the memory of the blocks",
+            "shown: more than four times as much memory with the matrix held whole",
+        ),
+        exactly(
+            "CH-89",
+            "attention costs as much as the feed-forward block at n = 2 d",
+            crossing == 2 * _D_MODEL,
+            f"8 n d^2 + 4 n^2 d reaches 16 n d^2 at n = {crossing} for d = {_D_MODEL}; the chapter's 'about equal at "
+            f"100 to 200' is {_ratio(100):.2f} to {_ratio(200):.2f}",
+        ),
+    ]
+    ratios: list[list[Cell]] = [
+        [n, *attention_flops(n, _D_MODEL), feed_forward_flops(n, _D_MODEL), _ratio(n)] for n in _RATIO_LENGTHS
+    ]
+    ratio_header = ("n", "Q, K, V", "scores", "weighted sum", "output", "feed-forward", "attention / feed-forward")
+    return Findings(
+        verdicts,
+        [
+            Table("growth", "The matrix, its time and its memory", header, rows, note),
+            Table("stages", f"FLOPs of one layer by stage, d = {_D_MODEL}", ratio_header, ratios),
+        ],
+        [_picture(whole, blocks), _stage_picture()],
+    )
+
+
+def _ratio(n: int) -> float:
+    return attention_flops(n, _D_MODEL).total / feed_forward_flops(n, _D_MODEL)
+
+
+def _slopes(claim: str, statement: str, slopes: dict[str, float]) -> Verdict:
+    reason = ", ".join(f"{name} grows with n to the power of {slope:.2f}" for name, slope in slopes.items())
+    near = all(abs(slope - 2) <= _SLOPE_MARGIN for slope in slopes.values())
+    rule = (
+        f"shown: fitted exponents within {_SLOPE_MARGIN} of 2 for n from 1,024 to {_LONGEST_WHOLE:,}, matrix held whole"
+    )
+    return Verdict(claim, statement, "shown" if near else "not shown", reason, rule)
+
+
+def _picture(whole: dict[int, Cost], blocks: dict[int, Cost]) -> Picture:
+    first = LENGTHS[0]
+    square = [Point(n, 1000 * whole[first].seconds * (n / first) ** 2) for n in LENGTHS]
+    lines = {
+        "matrix held whole": [Point(n, 1000 * cost.seconds) for n, cost in whole.items()],
+        "block by block": [Point(n, 1000 * cost.seconds) for n, cost in blocks.items()],
+        "n^2": square,
+    }
+    ticks = {float(n): f"{n:,}" for n in LENGTHS}
+    figure = line_figure(lines, x_label="n", y_label="milliseconds", x_scale="log", y_scale="log", x_ticks=ticks)
+    return Picture("time", "Time of one head's attention (the n^2 term alone)", figure)
+
+
+def _stage_picture() -> Picture:
+    lengths = [2**power for power in range(4, 13)]
+    names = ("Q, K, V: 6 n d^2", "scores: 2 n^2 d", "weighted sum: 2 n^2 d", "output: 2 n d^2")
+    lines = {
+        name: [Point(n, attention_flops(n, _D_MODEL)[number]) for n in lengths] for number, name in enumerate(names)
+    }
+    lines["feed-forward: 16 n d^2"] = [Point(n, feed_forward_flops(n, _D_MODEL)) for n in lengths]
+    figure = line_figure(lines, x_label="n", y_label="FLOPs", x_scale="log", y_scale="log")
+    log_d = math.log2(2 * _D_MODEL)
+    return Picture(
+        "stages", f"FLOPs by stage, d = {_D_MODEL}", figure, f"The n^2 terms overtake at n = 2 d = 2^{log_d:.0f}."
+    )
