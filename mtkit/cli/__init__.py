@@ -14,6 +14,7 @@ import typer
 
 from mtkit import __version__
 from mtkit.cli import (
+    attention,
     average,
     bleu,
     compare,
@@ -109,6 +110,7 @@ app.command("score")(speaking_errors(score.score))
 app.command("average")(speaking_errors(average.average))
 app.command("bleu")(speaking_errors(bleu.bleu))
 app.command("evaluate")(speaking_errors(evaluate.evaluate))
+app.command("attention")(speaking_errors(attention.attention))
 app.command("compare")(speaking_errors(compare.compare))
 app.command("reproduce")(speaking_errors(reproduce.reproduce))
 app.command("info")(speaking_errors(model.info))

@@ -40,19 +40,20 @@ def attention_heatmap(
     *,
     scale: Scale = "linear",
     title: str | None = None,
+    axes_names: tuple[str, str] = ("source", "target"),
 ) -> str:
     """Draws attention weights `[trg_len, src_len]` to a file: rows are target tokens, columns source tokens.
 
-    The linear scale stresses dominant weights, the log scale shows weak ones. Returns the characters that no installed
-    font can draw, each once (a box stands in their place); the empty string when the figure is complete. An SVG holds
-    its text as text, drawn with the viewer's fonts.
+    Self-attention names its axes otherwise, columns first. The linear scale stresses dominant weights, the log scale
+    shows weak ones. Returns the characters that no installed font can draw, each once (a box stands in their place);
+    the empty string when the figure is complete. An SVG holds its text as text, drawn with the viewer's fonts.
 
     Raises:
         ValueError: the shape does not fit the tokens, or weights that are negative or not finite.
         RequestError: another suffix, or a file that cannot be written.
     """
     path = _checked_path(path)
-    figure = attention_figure(attention, src_tokens, trg_tokens, scale=scale, title=title)
+    figure = attention_figure(attention, src_tokens, trg_tokens, scale=scale, title=title, axes_names=axes_names)
     save_figure(figure, path)
     return "" if path.suffix.lower() == ".svg" else missing_characters([*src_tokens, *trg_tokens, title or ""])
 
@@ -64,6 +65,7 @@ def attention_figure(
     *,
     scale: Scale = "linear",
     title: str | None = None,
+    axes_names: tuple[str, str] = ("source", "target"),
 ) -> Figure:
     """The figure of `attention_heatmap`, not yet in a file.
 
@@ -110,8 +112,8 @@ def attention_figure(
     axes.xaxis.set_label_position("top")
     axes.set_xticks(range(0, n_columns, stride), [_label(token) for token in src_tokens[::stride]])
     axes.set_yticks(range(0, n_rows, stride), [_label(token) for token in trg_tokens[::stride]])
-    axes.set_xlabel("source", fontsize=font_points)
-    axes.set_ylabel("target", fontsize=font_points)
+    axes.set_xlabel(axes_names[0], fontsize=font_points)
+    axes.set_ylabel(axes_names[1], fontsize=font_points)
     axes.tick_params(length=0)
     for text in axes.get_xticklabels():
         text.set(rotation=90, fontsize=font_points, family=families, parse_math=False)
@@ -126,6 +128,73 @@ def attention_figure(
     if title:
         figure.suptitle(_printable(title), family=families, parse_math=False, fontsize=_MAX_FONT_POINTS + 1)
     return figure
+
+
+def attention_grid(
+    maps: Sequence[tuple[str, ArrayLike]], n_columns: int, path: str | Path, *, scale: Scale = "linear", title: str = ""
+) -> None:
+    """Draws many maps, each under its name, `n_columns` in a row, to a file; all share one colour scale.
+
+    Raises:
+        RequestError: another suffix, or a file that cannot be written.
+    """
+    save_figure(attention_grid_figure(maps, n_columns, scale=scale, title=title), path)
+
+
+def attention_grid_figure(
+    maps: Sequence[tuple[str, ArrayLike]], n_columns: int, *, scale: Scale = "linear", title: str = ""
+) -> Figure:
+    """The figure of `attention_grid`, not yet in a file."""
+    from matplotlib.colors import LogNorm, Normalize
+    from matplotlib.figure import Figure
+
+    n_rows = -(-len(maps) // n_columns)
+    figure = Figure(figsize=(1.3 + 1.5 * n_columns, 0.6 + 1.7 * n_rows), dpi=_DPI, layout="constrained")
+    every = figure.subplots(n_rows, n_columns, squeeze=False)
+    norm = LogNorm(_LOG_FLOOR, 1.0) if scale == "log" else Normalize(0.0, 1.0)
+    for axes, (name, attention) in zip(every.flat, maps, strict=False):
+        weights = np.asarray(attention, dtype=float)
+        shown = np.maximum(weights, _LOG_FLOOR) if scale == "log" else weights
+        image = axes.imshow(shown, cmap="Blues", norm=norm, aspect="auto", interpolation="nearest")
+        axes.set_title(name, fontsize=_MIN_FONT_POINTS + 2)
+    for axes in every.flat:
+        axes.set_xticks([])
+        axes.set_yticks([])
+    for axes in list(every.flat)[len(maps) :]:
+        axes.set_visible(False)
+    figure.colorbar(image, ax=every, label="attention", fraction=0.05)
+    if title:
+        figure.suptitle(_printable(title), family=_font_families([title]), parse_math=False, fontsize=_MAX_FONT_POINTS)
+    return figure
+
+
+def attention_text(
+    attention: ArrayLike, columns: Sequence[str], rows: Sequence[str], *, scale: Scale = "linear"
+) -> str:
+    """Attention weights as shades in a terminal: a line for each row, two characters for each numbered column."""
+    from rich.cells import cell_len  # Chinese letters take two places
+
+    weights = np.asarray(attention, dtype=float)
+    names = [_printable(name) for name in rows]
+    width = max(map(cell_len, names))
+    header = " " * width + " " + "".join(f"{number % 100:>2}" for number in range(1, len(columns) + 1))
+    lines = [header]
+    for name, row in zip(names, weights, strict=True):
+        shades = "".join(_shade(float(weight), scale) * 2 for weight in row)
+        lines.append(name + " " * (width - cell_len(name) + 1) + shades)
+    lines += ["", " ".join(f"{number} {_printable(token)}" for number, token in enumerate(columns, start=1))]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+_SHADES = " ░▒▓█"
+
+
+def _shade(weight: float, scale: Scale) -> str:
+    """One of five shades: by fifths of 1, or by powers of ten down to the weakest that the log scale tells apart."""
+    if scale == "log":
+        steps = np.log10(max(weight, _LOG_FLOOR) / _LOG_FLOOR) / np.log10(1 / _LOG_FLOOR)
+        return _SHADES[min(4, int(steps * 5))]
+    return _SHADES[min(4, int(weight * 5))]
 
 
 def learning_curve(

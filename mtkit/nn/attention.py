@@ -121,11 +121,11 @@ class MultiHeadAttention(nn.Module):
             mask: broadcast to [batch, heads, n, length], True = may not be looked at.
             need_weights: also return the weights, averaged over the heads, [batch, n, length].
         """
-        context, weights = self._context(queries, memory.keys, memory.values, mask, need_weights)
+        context, weights = self.context(queries, memory.keys, memory.values, mask, need_weights)
         mean_weights = weights.mean(1) if need_weights and weights is not None else None
         return self.output(join_heads(context)), mean_weights
 
-    def _context(
+    def context(
         self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
         """[batch, heads, n, d_head] before W^O; the weights only where they were made."""
@@ -173,6 +173,6 @@ class LatentAttention(MultiHeadAttention):
         self, queries: Tensor, memory: KeysValues, mask: Tensor | None, *, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         asked = torch.matmul(queries, self.key)  # [batch, heads, n, d_latent]
-        context, weights = self._context(asked, memory.keys, memory.keys, mask, need_weights)
+        context, weights = self.context(asked, memory.keys, memory.keys, mask, need_weights)
         mean_weights = weights.mean(1) if need_weights and weights is not None else None
         return self.output(join_heads(torch.matmul(context, self.value))), mean_weights

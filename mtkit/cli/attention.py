@@ -1,0 +1,66 @@
+"""mtkit attention"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from mtkit.cli.messages import warn
+from mtkit.errors import RequestError
+from mtkit.text.lines import print_text
+
+
+def attention(
+    model: Annotated[Path, typer.Argument(help="folder of a run, or one of its checkpoints")],
+    source: Annotated[str, typer.Argument(help="a sentence")],
+    target: Annotated[str | None, typer.Argument(help="its translation; default: the model's own")] = None,
+    part: Annotated[
+        Literal["cross", "encoder", "decoder"],
+        typer.Option(help="of a Transformer: attention over the source, or self-attention of one side"),
+    ] = "cross",
+    layer: Annotated[
+        int | None, typer.Option(min=1, help="from 1; default: the last but one, which follows word alignments best")
+    ] = None,
+    head: Annotated[int | None, typer.Option(min=1, help="from 1; default: the mean over the heads")] = None,
+    every: Annotated[bool, typer.Option("--all", help="a grid of all layers and heads; needs --output")] = False,
+    scale: Annotated[
+        Literal["linear", "log"], typer.Option(help="linear stresses dominant weights, log shows weak ones")
+    ] = "linear",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help=".png, .svg or .pdf; default: shades in the terminal")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
+) -> None:
+    """Draw what a model looks at: rows are target tokens, columns source tokens.
+
+    Examples:
+
+      mtkit attention runs/toy-rnnsearch 'The old dog sees the cat.'
+
+      mtkit attention runs/toy-transformer 'The old dog sees the cat.' --part encoder --all --output heads.png
+    """
+    from mtkit.evaluate.plots import attention_grid, attention_heatmap, attention_text
+    from mtkit.reproduce.attention_view import view_attention
+
+    if every and output is None:
+        raise RequestError("--all: a grid is a picture; name its file with --output")
+    if every and (layer or head):
+        raise RequestError("--all: shows every layer and head; leave --layer and --head out")
+    view = view_attention(model, source, target, part=part, layer=layer, head=head, every=every, device=device)
+    if output is None:
+        title, weights = view.maps[0]
+        print_text(f"{title}: {view.target}\n")
+        print_text(attention_text(weights.numpy(), view.columns, view.rows, scale=scale))
+        return
+    if every:
+        attention_grid([(name, each.numpy()) for name, each in view.maps], view.n_heads, output, scale=scale)
+    else:
+        title, weights = view.maps[0]
+        undrawn = attention_heatmap(
+            weights.numpy(), view.columns, view.rows, output, scale=scale, title=title, axes_names=view.axes_names
+        )
+        if undrawn:
+            warn(f"no font here has the characters {undrawn}: boxes stand in their place")
+    print_text(str(output))

@@ -1,0 +1,87 @@
+"""Patterns of attention on matrices that show them by construction."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from mtkit.analyze.patterns import block_mass, divergence, label, traits
+
+N = 10
+
+
+def rows_of(pattern: torch.Tensor) -> torch.Tensor:
+    return pattern / pattern.sum(1, keepdim=True)
+
+
+def test_a_diagonal_is_found() -> None:
+    """CH-94: 0.8 on the own place, the rest even."""
+    weights = rows_of(torch.full((N, N), 0.2 / (N - 1)) + (0.8 - 0.2 / (N - 1)) * torch.eye(N))
+    found = traits([weights])
+    assert found.diagonal == pytest.approx(0.8)
+    assert label(found) == "diagonal"
+
+
+def test_a_head_that_looks_at_the_word_before_is_adjacent() -> None:
+    """CH-94"""
+    weights = torch.zeros(N, N)
+    weights[0, 0] = 1
+    weights[range(1, N), range(N - 1)] = 1
+    found = traits([weights])
+    assert (found.diagonal, found.adjacent) == (pytest.approx(0.1), pytest.approx(0.9))
+    assert label(found) == "adjacent"
+    assert found.noticed == 1 and found.top_3 == pytest.approx(1)
+
+
+def test_a_stripe_is_found_wherever_it_stands() -> None:
+    """CH-95: most weight on one column, in another place in each sentence."""
+    maps = []
+    for column in (9, 3):
+        weights = torch.full((N, N), 0.3 / (N - 1))
+        weights[:, column] = 0.7
+        maps.append(weights)
+    found = traits(maps)
+    assert found.stripes == pytest.approx(0.7)
+    assert label(found) == "stripes"
+
+
+def test_even_rows_are_found() -> None:
+    """CH-96"""
+    found = traits([torch.full((4, 20), 1 / 20)])
+    assert found.evenness == pytest.approx(1)
+    assert label(found) == "uniform"
+    assert found.noticed == 0 and found.top_3 == pytest.approx(0.15)
+
+
+def test_a_decoder_spreads_over_what_it_can_see() -> None:
+    """CH-96: row i evenly over i + 1 columns is as uniform as can be."""
+    weights = rows_of(torch.ones(N, N).tril())
+    assert traits([weights], causal=True).evenness == pytest.approx(1)
+    assert label(traits([weights], causal=True)) == "uniform"
+    assert traits([weights]).evenness < 0.75
+
+
+def test_blocks_keep_their_weight_inside() -> None:
+    """CH-97: two sentences, of 4 and 6 words, that look at themselves alone; by chance 0.16 + 0.36."""
+    weights = torch.zeros(N, N)
+    weights[:4, :4], weights[4:, 4:] = 1 / 4, 1 / 6
+    assert block_mass(weights, [4]) == pytest.approx(1)
+    assert block_mass(torch.full((N, N), 1 / N), [4]) == pytest.approx(0.52)
+
+
+def test_the_diagonal_of_unequal_lengths_is_a_slope() -> None:
+    """CH-33: 4 rows over 8 columns, row i at column 2 i: no lag; all on the first column: (0 + 1 + 2 + 3) / 16."""
+    weights = torch.zeros(4, 8)
+    weights[range(4), range(0, 8, 2)] = 1
+    assert traits([weights]).lag == 0 and traits([weights]).diagonal == 1
+    first = torch.zeros(4, 8)
+    first[:, 0] = 1
+    assert traits([first]).lag == pytest.approx(6 / 16)
+
+
+def test_divergence_is_0_for_equal_maps_and_log_2_for_maps_that_share_nothing() -> None:
+    weights = torch.eye(3)
+    assert divergence(weights, weights) == pytest.approx(0, abs=1e-12)
+    assert divergence(weights, weights.roll(1, dims=1)) == pytest.approx(math.log(2))
