@@ -15,11 +15,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mtkit.errors import DataError
 from mtkit.recipe import FilePair
 from mtkit.text.lines import COMPRESSED, read_lines
+
+if TYPE_CHECKING:
+    from mtkit.text.grammar import GrammarPair
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _LINE_BREAKS = re.compile("[\r\n]")
@@ -44,6 +47,13 @@ class Bitext(ABC):
         """
         self.invalid = 0
         return self._pairs()
+
+    def alignments(self) -> list[list[tuple[int, int]]] | None:
+        """The right word links of each pair, (source word, target word) from 0, where the source knows them.
+
+        They count the words of `mtkit.text.syntax.split_words`.
+        """
+        return None
 
     def fingerprint(self) -> str:
         """A hash of the content: equal for equal pairs in equal files, wherever they lie."""
@@ -166,15 +176,23 @@ class Synthetic(Bitext):
         self._reverse = reverse
         self._split = split
         self._numbers = dict(numbers)
-        self._made: list[tuple[str, str]] | None = None
+        self._made: list[GrammarPair] | None = None
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
+        for pair in self._all():
+            yield (pair.trg, pair.src) if self._reverse else (pair.src, pair.trg)
+
+    def alignments(self) -> list[list[tuple[int, int]]] | None:
+        return [
+            sorted((trg, src) if self._reverse else (src, trg) for src, trg in pair.alignment) for pair in self._all()
+        ]
+
+    def _all(self) -> list[GrammarPair]:
         if self._made is None:
             from mtkit.text.grammar import generate
 
-            made = generate(split=self._split, **self._numbers)
-            self._made = [(pair.trg, pair.src) if self._reverse else (pair.src, pair.trg) for pair in made]
-        yield from self._made
+            self._made = list(generate(split=self._split, **self._numbers))
+        return self._made
 
     def _format(self) -> str:
         from mtkit.text import grammar, lexicon, syntax

@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mtkit.text.words import MARK
+
 Link = tuple[int, int]
 _BLANK = "\u2581"
 
@@ -52,7 +54,7 @@ def piece_words(pieces: Sequence[str], words: Sequence[str]) -> list[int]:
 
     Raises: ValueError when they are not the same text.
     """
-    letters = [piece.replace(_BLANK, "") for piece in pieces]
+    letters = [piece.replace(_BLANK, "").replace(MARK, "") for piece in pieces]
     if "".join(letters) != "".join(words):
         raise ValueError(f"the pieces {' '.join(pieces)} are not the words {' '.join(words)}")
     word_of_letter = [number for number, word in enumerate(words) for _ in word]

@@ -212,6 +212,12 @@ class Laboratory:
         scores = [translation.hypotheses[0].score for translation in translations]
         return Translated(sources, references, hypotheses, scores, seconds, steps.rows)
 
+    def alignments(self, training: Training, set_name: str) -> list[list[tuple[int, int]]] | None:
+        """The right word links of a test set, where they are known."""
+        data = self.place(training, self.seeds[0]).recipe.data
+        bitext = open_bitext(data.test[set_name], src=data.src, trg=data.trg, root=Path(data.root or "."))
+        return bitext.alignments()
+
     def dev(self, training: Training) -> list[tuple[str, str]]:
         """The dev pairs of a training."""
         data = self.place(training, self.seeds[0]).recipe.data

@@ -225,6 +225,25 @@ def test_synthetic_source_passes_its_settings_on(root, grammar):
     assert grammar == [{"split": "dev", "pairs": 7, "min_words": 4, "max_words": 9, "seed": 3}]
 
 
+def test_synthetic_pairs_know_their_word_links_in_either_direction(root):
+    """One pair of the grammar: each link joins the words that it names, whichever side is the source."""
+    from mtkit.text.syntax import split_words
+
+    forth = open_bitext("synthetic:test,pairs=3", src="en", trg="de", root=root)
+    back = open_bitext("synthetic:test,pairs=3", src="de", trg="en", root=root)
+    assert [(trg, src) for src, trg in forth.pairs()] == list(back.pairs())
+    for (src, trg), links, turned in zip(forth.pairs(), forth.alignments(), back.alignments(), strict=True):
+        assert links and turned == sorted((there, here) for here, there in links)
+        assert max(here for here, _ in links) < len(split_words(src))
+        assert max(there for _, there in links) < len(split_words(trg))
+
+
+def test_text_files_know_no_word_links(root):
+    for side in ("en", "de"):
+        (root / f"plain.{side}").write_text("a\n", encoding="utf-8")
+    assert open_bitext("plain", src="en", trg="de", root=root).alignments() is None
+
+
 def test_fingerprint_of_synthetic_pairs_follows_the_grammar(root, grammar):
     before = open_one(root, "synthetic:dev,pairs=7").fingerprint()
     assert open_one(root, "synthetic:dev,pairs=7").fingerprint() == before

@@ -9,6 +9,7 @@ from mtkit.evaluate.alignment import alignment_error_rate, piece_words, word_lin
 
 def test_pieces_belong_to_the_word_of_their_first_letter() -> None:
     assert piece_words(["▁The", "▁do", "g", "▁sle", "eps."], ["The", "dog", "sleeps", "."]) == [0, 1, 1, 2, 2]
+    assert piece_words(["▁dog", "▁▂."], ["dog", "."]) == [0, 1], "words and punctuation apart have a mark of their own"
     assert piece_words(["▁", "The", "▁dog", "."], ["The", "dog", "."]) == [0, 0, 1, 2]
 
 

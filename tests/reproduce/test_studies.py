@@ -24,7 +24,8 @@ from mtkit.text.grammar import generate
 from mtkit.text.tokenizer import PAD_ID, Tokenizers, learn
 
 ROOT = Path(__file__).resolve().parents[2]
-PAIRS = [(pair.src, pair.trg) for pair in generate(split="test", pairs=240, min_words=3, max_words=39)]
+MADE = list(generate(split="test", pairs=240, min_words=3, max_words=39))
+PAIRS = [(pair.src, pair.trg) for pair in MADE]
 JOINT = learn([text for pair in PAIRS for text in pair], kind="word", vocab_size=400)
 N_SEEDS = 2
 
@@ -49,6 +50,9 @@ class StandIn(Laboratory):
 
     def dev(self, training: Training) -> list[tuple[str, str]]:
         return PAIRS[:20]
+
+    def alignments(self, training: Training, set_name: str) -> list[list[tuple[int, int]]] | None:
+        return [list(pair.alignment) for pair in MADE]
 
     def translate(
         self, members: Sequence[tuple[Training, int]], set_name: str, search: Search | None = None
