@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 
@@ -110,3 +111,22 @@ TRAINING_FLOPS = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
 def training_cost(hours: float, n_gpus: int, gpu: str) -> float:
     """FLOPs of a training: time x GPUs x sustained FLOP/s (Vaswani et al. 2017, table 2)."""
     return hours * 3600 * n_gpus * TRAINING_FLOPS[gpu]
+
+
+class _OperationCount(TorchDispatchMode):
+    """Counts what is asked of the tensor library."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.total += 1
+        return operation(*args, **(kwargs or {}))
+
+
+def operations(run: Callable[[], object]) -> int:
+    """Tensor operations that `run` asks for, one after the other: what cannot be done in parallel is among them."""
+    with torch.no_grad(), _OperationCount() as counter:
+        run()
+    return counter.total

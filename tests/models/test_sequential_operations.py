@@ -4,28 +4,14 @@ more for a longer one.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtkit import models
+from mtkit.analyze.complexity import operations as count_operations
 from mtkit.text.tokenizer import PAD_ID
 
 VOCAB_SIZE = 9
-
-
-class Counter(TorchDispatchMode):
-    """Counts the operations that reach the tensors, each of which waits for the one before it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.n_operations = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.n_operations += 1
-        return func(*args, **(kwargs or {}))
 
 
 def operations(backend: str, length: int) -> tuple[int, int]:
@@ -36,9 +22,7 @@ def operations(backend: str, length: int) -> tuple[int, int]:
     pad_mask = torch.zeros_like(tokens, dtype=torch.bool)
     counts = []
     for run in (lambda: model.encode(tokens, pad_mask), lambda: model(tokens, pad_mask, tokens)):
-        with torch.no_grad(), Counter() as counter:
-            run()
-        counts.append(counter.n_operations)
+        counts.append(count_operations(run))
     return counts[0], counts[1]
 
 

@@ -1,0 +1,184 @@
+"""Table 1-7: cost, sequential operations and path length of recurrence, convolution and attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from mtkit.analyze.complexity import (
+    attention_flops,
+    convolution_flops,
+    counted_flops,
+    exponent,
+    operations,
+    path_length,
+    recurrent_flops,
+    seconds,
+)
+from mtkit.analyze.layers import KERNEL, WINDOW, attentive, convolutional, recurrent, windowed
+from mtkit.evaluate.charts import Point, line_figure
+from mtkit.reproduce.findings import Cell, Findings, Picture, Table
+from mtkit.reproduce.laboratory import Laboratory
+from mtkit.reproduce.study import Settings, Training
+from mtkit.reproduce.verdict import Outcome, Verdict, exactly
+
+TITLE = "Table 1-7: recurrence, convolution, attention, restricted attention"
+SUBJECT = (
+    "One layer of each over a sentence of n positions of width d: FLOPs by formula and by counter, tensor operations "
+    "one after the other, layers between the first and the last position by gradients, and time on this machine."
+)
+_D, _LENGTHS = 256, (64, 128, 256, 512, 1024, 2048)
+_WIDTHS, _N = (64, 128, 256, 512, 1024), 128
+_PROBE_N, _PROBE_D = 17, 4
+_MARGIN = 0.35
+
+
+class _Family(NamedTuple):
+    build: Callable[[int], nn.Module]
+    cost: str
+    sequential: str
+    path: str
+    flops: Callable[[int, int], int]
+    layers: Callable[[int], int]  # between positions that lie so far apart
+
+
+_FAMILIES = {
+    "recurrence": _Family(recurrent, "n d^2", "n", "n", recurrent_flops, lambda distance: 1),
+    "convolution": _Family(
+        convolutional,
+        "k n d^2",
+        "1",
+        "n / k; log_k n dilated",
+        lambda n, d: convolution_flops(n, d, KERNEL),
+        lambda distance: math.ceil(2 * distance / (KERNEL - 1)),
+    ),
+    "self-attention": _Family(
+        attentive, "n^2 d", "1", "1", lambda n, d: attention_flops(n, d).total, lambda distance: 1
+    ),
+    "restricted attention": _Family(
+        windowed,
+        "r n d",
+        "1",
+        "n / r",
+        lambda n, d: _blocked_flops(n, d),
+        lambda distance: math.ceil(distance / WINDOW),
+    ),
+}
+
+
+def _blocked_flops(n: int, d: int) -> int:
+    """Projections, and three blocks of r positions for each of the ceil(n / r) blocks."""
+    n_blocks = -(-n // WINDOW)
+    return 8 * n * d * d + 4 * n_blocks * WINDOW * 3 * WINDOW * d
+
+
+def trainings(settings: Settings) -> list[Training]:
+    return []
+
+
+def report(laboratory: Laboratory) -> Findings:
+    torch.manual_seed(1)
+    counted = {name: counted_flops(_run(family, 128, 64)) for name, family in _FAMILIES.items()}
+    expected = {name: family.flops(128, 64) for name, family in _FAMILIES.items()}
+    steps = {name: [operations(_run(family, n, 32)) for n in (32, 64)] for name, family in _FAMILIES.items()}
+    paths = {name: _path(family) for name, family in _FAMILIES.items()}
+    by_length = {name: [seconds(_run(each, n, _D)) for n in _LENGTHS] for name, each in _FAMILIES.items()}
+    by_width = {name: [seconds(_run(each, _N, d)) for d in _WIDTHS] for name, each in _FAMILIES.items()}
+    in_n = {name: exponent(_LENGTHS[-3:], times[-3:]) for name, times in by_length.items()}
+    in_d = {name: exponent(_WIDTHS[-3:], times[-3:]) for name, times in by_width.items()}
+    rows: list[list[Cell]] = []
+    for name, family in _FAMILIES.items():
+        own: list[Cell] = [counted[name], expected[name], steps[name][0], steps[name][1], paths[name]]
+        rows.append([name, family.cost, family.sequential, family.path, *own, in_n[name], in_d[name]])
+    header = (
+        *("layer", "paper, cost", "paper, sequential", "paper, path", "FLOPs counted", "FLOPs by formula"),
+        *("operations, n = 32", "n = 64", "layers between the ends", "time: exponent in n", "exponent in d"),
+    )
+    note = (
+        f"FLOPs at n = 128, d = 64; k = {KERNEL}, r = {WINDOW}, one head. Attention counts its projections, 8 n d^2, "
+        f"too, as its time does: below n = 2 d they are most of it. Layers: positions {_PROBE_N - 1} apart. Exponents: "
+        f"the last three of n up to {_LENGTHS[-1]} at d = {_D}, and of d up to {_WIDTHS[-1]} at n = {_N}."
+    )
+    layers = {name: family.layers(_PROBE_N - 1) for name, family in _FAMILIES.items()}
+    verdicts = [
+        exactly(
+            "CH-121",
+            "recurrence takes operations one after the other for every position, the others do not",
+            all((steps[name][1] > steps[name][0]) == (name == "recurrence") for name in _FAMILIES),
+            ", ".join(f"{name} {short} and {long}" for name, (short, long) in steps.items()) + " for n = 32 and 64",
+        ),
+        exactly(
+            "CH-122",
+            "path lengths are those of the table",
+            paths == layers,
+            ", ".join(f"{name} {found}" for name, found in paths.items()) + f" layers across {_PROBE_N - 1} positions; "
+            "within its one layer recurrence takes as many steps as there are positions",
+        ),
+        _exponents(in_n, in_d, counted == expected),
+        exactly(
+            "CH-124",
+            "n^2 d and n d^2 are close at n = 50 and d = 512, as the chapter has it",
+            0.5 < 512 / 50 < 2,
+            f"they differ {512 / 50:.2f} times; at n = 4096 n^2 d is {4096 / 512:.0f} times as large",
+        ),
+    ]
+    return Findings(
+        verdicts,
+        [
+            Table("layers", "Formula beside counter beside stopwatch", header, rows, note),
+            _times("by-length", f"Milliseconds by n, d = {_D}", "n", _LENGTHS, by_length),
+            _times("by-width", f"Milliseconds by d, n = {_N}", "d", _WIDTHS, by_width),
+        ],
+        [_picture(by_length)],
+    )
+
+
+def _run(family: _Family, n: int, d: int) -> Callable[[], object]:
+    layer, x = family.build(d), torch.randn(1, n, d)
+    return lambda: layer(x)
+
+
+def _path(family: _Family) -> int | None:
+    def stack(n_layers: int) -> nn.Module:
+        return nn.Sequential(*[family.build(_PROBE_D).double() for _ in range(n_layers)])
+
+    return path_length(stack, _PROBE_N, _PROBE_D, _PROBE_N)
+
+
+def _exponents(in_n: dict[str, float], in_d: dict[str, float], counts_agree: bool) -> Verdict:
+    """Time grows as the leading terms say, where these lead: attention's n^2 at the largest n."""
+    expected_n = {"recurrence": 1.0, "convolution": 1.0, "restricted attention": 1.0}
+    near = all(abs(in_n[name] - power) <= _MARGIN for name, power in expected_n.items())
+    square = in_n["self-attention"] > 1 + _MARGIN
+    reason = (
+        "time in n: "
+        + ", ".join(f"{name} {power:.2f}" for name, power in in_n.items())
+        + "; in d: "
+        + ", ".join(f"{name} {power:.2f}" for name, power in in_d.items())
+    )
+    rule = (
+        f"shown: FLOPs as counted equal the formula, the time of all but attention grows with n to a power within "
+        f"{_MARGIN} of 1, and that of attention to one above {1 + _MARGIN}"
+    )
+    outcome: Outcome = "shown" if near and square and counts_agree else "not shown"
+    return Verdict("CH-124", "layers cost n d^2, k n d^2, n^2 d, r n d", outcome, reason, rule)
+
+
+def _times(name: str, title: str, what: str, sizes: tuple[int, ...], found: dict[str, list[float]]) -> Table:
+    rows: list[list[Cell]] = [
+        [size, *(1000 * times[place] for times in found.values())] for place, size in enumerate(sizes)
+    ]
+    return Table(name, title, (what, *found), rows, "Without gradients; the least of several calls.")
+
+
+def _picture(found: dict[str, list[float]]) -> Picture:
+    lines = {
+        name: [Point(n, 1000 * took) for n, took in zip(_LENGTHS, times, strict=True)] for name, times in found.items()
+    }
+    ticks = {float(n): str(n) for n in _LENGTHS}
+    figure = line_figure(lines, x_label="n", y_label="milliseconds", x_scale="log", y_scale="log", x_ticks=ticks)
+    return Picture("by-length", f"Time of one layer by n, d = {_D}", figure)

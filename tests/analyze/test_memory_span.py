@@ -1,0 +1,67 @@
+"""Gradients through time against closed forms, and a task that a cell can learn."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mtkit.analyze.memory_span import N_SYMBOLS, Recaller, draw, gradients_through_time, learn_recall
+
+
+@pytest.mark.parametrize("scale", [0.9, 1.1])
+def test_a_linear_recurrence_follows_the_powers_of_its_modulus(scale: float) -> None:
+    """CH-01, CH-02: an orthogonal matrix times the modulus has the spectral norm modulus^T."""
+    found = gradients_through_time("linear", 30, scale=scale, d=8)
+    assert found == pytest.approx([scale**t for t in range(1, 31)], rel=1e-9)
+
+
+def test_the_jacobian_of_a_plain_recurrence_is_that_of_autograd() -> None:
+    """CH-03"""
+    found = gradients_through_time("elman", 5, scale=1.2, d=6)
+    torch.manual_seed(1)  # the same draws, in the same order
+    from mtkit.nn.recurrent import ElmanCell
+
+    cell = ElmanCell(6, 6).double()
+    torch.nn.init.orthogonal_(cell.recurrent.weight)
+    weight = 1.2 * cell.recurrent.weight.detach()
+    inputs = 0.5 * torch.randn(5, 1, 6).double()
+
+    def last(start: torch.Tensor) -> torch.Tensor:
+        state = start
+        for step in inputs:
+            state = torch.tanh(step + state @ weight.t())
+        return state
+
+    jacobian = torch.autograd.functional.jacobian(last, torch.zeros(1, 6).double())[0, :, 0]
+    assert found[-1] == pytest.approx(torch.linalg.matrix_norm(jacobian, 2).item(), rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_a_gated_gradient_is_the_slope_of_the_state(kind: str) -> None:
+    """Never longer than 1 after no step; here compared over steps: finite, positive, and smaller far away."""
+    found = gradients_through_time(kind, 40, d=16)
+    assert all(0 < norm < 2 for norm in found)
+    assert found[-1] < found[0]
+
+
+def test_the_task_is_one_symbol_and_then_noise() -> None:
+    tokens, symbols = draw(5, 7, torch.Generator().manual_seed(1))
+    assert tokens.shape == (5, 8)
+    assert torch.equal(tokens[:, 0], symbols)
+    assert (symbols < N_SYMBOLS).all() and (tokens[:, 1:] >= N_SYMBOLS).all()
+
+
+@pytest.mark.parametrize("kind", ["elman", "gru", "lstm"])
+def test_every_cell_recalls_at_once_what_it_has_just_read(kind: str) -> None:
+    found = learn_recall(kind, 0, d_hidden=32, updates=60, lr=1e-2)
+    assert found.accuracy == 1
+
+
+def test_a_plain_recurrence_reads_the_sequence_in_its_order() -> None:
+    """CH-07: the state after the last token, by hand."""
+    model = Recaller("elman", 4)
+    tokens = torch.tensor([[3, 9, 12]])
+    state = torch.zeros(1, 4)
+    for token in tokens[0]:
+        state = torch.tanh(model.cell.input(model.embedding(token[None])) + state @ model.cell.recurrent.weight.t())
+    torch.testing.assert_close(model(tokens), model.output(state))
