@@ -31,7 +31,11 @@ def bleu(
     metrics: Annotated[
         list[str] | None,
         typer.Option(
-            "--metrics", "-m", metavar="LIST", help="Of bleu, chrf, chrf++, ter; joined by commas. (default: bleu)"
+            "--metrics",
+            "-m",
+            metavar="LIST",
+            help="Of bleu, chrf, chrf++, ter, paper-bleu (as papers of 2014-2017 printed it); joined by "
+            "commas. (default: bleu)",
         ),
     ] = None,
     tokenize: Annotated[
@@ -132,7 +136,11 @@ def bleu(
         )
     else:
         scores = system_scores(systems, reference_lines, settings, n_bootstrap=n_bootstrap)
-    buckets = [bleu_by_length(system, reference_lines, source, settings) for system in systems] if source else None
+    buckets = None
+    if source:
+        buckets = [
+            bleu_by_length(system, reference_lines, source, settings, n_bootstrap=n_bootstrap) for system in systems
+        ]
 
     for hint in hints(systems, reference_lines, settings, source):
         _warn(hint)
@@ -199,7 +207,7 @@ def _as_objects(
             if score.p_value is not None:
                 item |= {"p_value": score.p_value, "baseline": names[0]}
             if buckets and score.name.startswith("BLEU"):
-                item["by_length"] = [bucket._asdict() for bucket in buckets[index]]
+                item["by_length"] = [_bucket_object(bucket) for bucket in buckets[index]]
             objects.append(item)
     return objects
 
@@ -226,11 +234,26 @@ def _as_text(
         lines += ["", "BLEU by words in the source"]
         header = ["words", "segments", *(["BLEU"] if len(names) == 1 else names)]
         rows = [
-            [row[0].words, str(row[0].n_segments), *("-" if b.bleu is None else f"{b.bleu:.{width}f}" for b in row)]
+            [row[0].words, str(row[0].n_segments), *(_bucket_value(bucket, width) for bucket in row)]
             for row in zip(*buckets, strict=True)
         ]
         lines += _table([header, *rows])
     return lines
+
+
+def _bucket_object(bucket: LengthBucket) -> dict[str, Any]:
+    item: dict[str, Any] = {"words": bucket.words, "n_segments": bucket.n_segments, "bleu": bucket.bleu}
+    if bucket.interval:
+        item["confidence_mean"], item["confidence_half_width"] = bucket.interval
+    return item
+
+
+def _bucket_value(bucket: LengthBucket, width: int) -> str:
+    """`37.79 ± 0.80`, as much of it as there is."""
+    if bucket.bleu is None:
+        return "-"
+    interval = f" ± {bucket.interval.half_width:.{width}f}" if bucket.interval else ""
+    return f"{bucket.bleu:.{width}f}{interval}"
 
 
 def _value(score: Score, width: int) -> str:

@@ -24,7 +24,9 @@ def evaluate(
         list[str] | None, typer.Option("--set", metavar="NAME", help="only this test set; may be repeated; also: dev")
     ] = None,
     beam: Annotated[int | None, typer.Option(min=1, help="beam size; default: the recipe's")] = None,
-    metrics: Annotated[str, typer.Option(help="bleu, chrf, chrf++, ter, separated by commas")] = "bleu,chrf",
+    metrics: Annotated[
+        str, typer.Option(help="bleu, chrf, chrf++, ter, paper-bleu, separated by commas")
+    ] = "bleu,chrf",
     output: Annotated[
         Path | None,
         typer.Option(

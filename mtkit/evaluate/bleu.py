@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sacrebleu.metrics import BLEU
     from sacrebleu.metrics.base import Metric
 
-METRICS = ("bleu", "chrf", "chrf++", "ter")
+METRICS = ("bleu", "chrf", "chrf++", "ter", "paper-bleu")
 SMOOTH_METHODS = ("exp", "floor", "add-k", "none")
 BOOTSTRAP_SAMPLES = 1000
 """Resamples of a confidence interval or a paired bootstrap test, sacreBLEU's own default."""
@@ -98,7 +98,7 @@ class Score(NamedTuple):
     """One number with its provenance."""
 
     name: str
-    """As sacreBLEU calls it: BLEU, chrF2, chrF2++ or TER; `BLEU (order 2)` if n-grams do not go up to 4."""
+    """As sacreBLEU calls it: BLEU, chrF2, chrF2++, TER; `BLEU (order 2)` if n-grams do not go up to 4; paper BLEU."""
     score: float
     """0-100; TER counts errors: lower is better, and it may exceed 100."""
     signature: str
@@ -382,6 +382,10 @@ def _build_metric(name: str, settings: ScoreSettings, references: Sequence[Named
         return _build_bleu(settings, lines)
     if name == "ter":
         return TER(references=lines)
+    if name == "paper-bleu":
+        from mtkit.evaluate.paper_bleu import PaperBLEU
+
+        return PaperBLEU(lowercase=settings.lowercase, force=True, references=lines)
     return CHRF(word_order=2 if name == "chrf++" else 0, lowercase=settings.lowercase, references=lines)
 
 

@@ -14,9 +14,13 @@ from tqdm import tqdm
 from mtkit.checkpoint import LoadedModel
 from mtkit.data.sources import Bitext, check_aligned, open_bitext
 from mtkit.errors import RequestError
+from mtkit.evaluate.alignment import alignment_error_rate
 from mtkit.evaluate.bleu import Score, ScoreSettings, check_settings, corpus_scores
 from mtkit.evaluate.plots import attention_heatmap, learning_curve
+from mtkit.evaluate.repetition import repetition_rate
 from mtkit.models import TranslationModel
+from mtkit.reproduce.known import known_rows
+from mtkit.reproduce.word_alignment import reference_links
 from mtkit.search.ensemble import load_ensemble
 from mtkit.search.translator import Translation, Translator
 from mtkit.text.lines import open_output, write_line
@@ -56,12 +60,23 @@ class System(NamedTuple):
         )
 
 
+class KnownScore(NamedTuple):
+    """BLEU of the sentences without an unknown word on either side."""
+
+    n_segments: int
+    bleu: float
+
+
 class SetReport(NamedTuple):
     """One test set, translated and scored."""
 
     name: str
     n_segments: int
     scores: list[Score]
+    known: KnownScore | None  # None where no sentence has an unknown word
+    length_ratio: float  # words of the translations to words of the references
+    repetition: tuple[float, float]  # percent of repeated words, of the translations and of the references
+    alignment_error: float | None  # of the attention on the references, where the right links are known
     seconds: float
     files: Path  # the common start of NAME.src, NAME.ref, NAME.hyp
     picture: Path | None
@@ -153,11 +168,38 @@ def _evaluate_set(
         name,
         len(pairs),
         scores,
+        _known_score(system, sources, references, hypotheses),
+        _n_words(hypotheses) / max(1, _n_words(references)),
+        (repetition_rate(hypotheses), repetition_rate(references)),
+        _alignment_error(system, bitext, sources, references),
         seconds,
         target / name,
         _draw_attention(system, sources, target / f"{name}.attention.png"),
         samples,
     )
+
+
+def _known_score(
+    system: System, sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]
+) -> KnownScore | None:
+    rows = known_rows(system.first.tokenizers, sources, references)
+    if not rows or len(rows) == len(sources):
+        return None
+    chosen = [[lines[row] for row in rows] for lines in (hypotheses, references)]
+    bleu = corpus_scores(chosen[0], [chosen[1]], trg_lang=system.first.recipe.data.trg)[0].score
+    return KnownScore(len(rows), bleu)
+
+
+def _n_words(lines: Sequence[str]) -> int:
+    return sum(len(line.split()) for line in lines)
+
+
+def _alignment_error(system: System, bitext: Bitext, sources: Sequence[str], references: Sequence[str]) -> float | None:
+    """How far the attention is from the right word links; None where these are not known, and for an ensemble."""
+    gold = bitext.alignments()
+    if gold is None or len(system.members) > 1 or not system.model.has_attention:
+        return None
+    return alignment_error_rate(reference_links(system.first, sources, references), gold)
 
 
 def translate_all(translator: Translator, sources: Sequence[str], label: str) -> tuple[list[Translation], float]:
@@ -214,6 +256,10 @@ def _as_json(system: System, report: SetReport, beam: int) -> dict[str, Any]:
         "beam_size": beam,
         "seconds": round(report.seconds, 2),
         "scores": [score._asdict() for score in report.scores],
+        "known": None if report.known is None else report.known._asdict(),
+        "length_ratio": report.length_ratio,
+        "repetition": dict(zip(("translations", "references"), report.repetition, strict=True)),
+        "alignment_error": report.alignment_error,
     }
 
 
@@ -221,7 +267,17 @@ def _render(system: System, reports: Sequence[SetReport], beam: int, curve: Path
     lines = [", ".join([*(f"{each.recipe.name}, update {each.update:,}" for each in system.members), f"beam {beam}"])]
     for report in reports:
         lines += ["", f"{report.name}: {report.n_segments:,} segments in {report.seconds:.1f} s"]
-        lines += [f"  {score.name:<6} {score.score:6.2f}  {score.signature}" for score in report.scores]
+        lines += [f"  {score.name:<10} {score.score:6.2f}  {score.signature}" for score in report.scores]
+        if report.known:
+            lines.append(
+                f"  {'BLEU':<10} {report.known.bleu:6.2f}  on the {report.known.n_segments:,} without unknown words"
+            )
+        ours, theirs = report.repetition
+        lines.append(
+            f"  length ratio {report.length_ratio:.3f}, repeated words {ours:.1f} % (references {theirs:.1f} %)"
+        )
+        if report.alignment_error is not None:
+            lines.append(f"  alignment error rate of the attention {report.alignment_error:.3f}")
         lines.append(f"  translations     {report.files}.hyp")
         if report.picture:
             lines.append(f"  attention        {report.picture}")

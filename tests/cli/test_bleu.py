@@ -98,7 +98,7 @@ def test_a_missing_file_is_named(run):
 def test_an_unknown_metric_is_named_before_files_are_read(run):
     result = run("nowhere", "--ref", "nowhere", "--metrics", "bleu,meteor")
     assert result.exit_code == 2
-    assert result.stderr == "mtkit: metrics: expected some of bleu, chrf, chrf++, ter; got 'meteor'\n"
+    assert result.stderr == "mtkit: metrics: expected some of bleu, chrf, chrf++, ter, paper-bleu; got 'meteor'\n"
 
 
 def test_smoothing_and_its_signature(run):
@@ -175,6 +175,18 @@ def test_samples_without_sampling_are_refused(run):
     result = run("hyp", "--ref", "ref", "--samples", "50", hyp=lines(MAT), ref=lines(MAT))
     assert result.exit_code == 2
     assert result.stderr == "mtkit: --samples: only --confidence and --paired draw samples; add one of them\n"
+
+
+def test_confidence_reaches_the_groups_of_lengths(run):
+    files = {"hyp": lines(MAT, MAT, "xx yy"), "ref": lines(MAT, PARK, PARK), "src": lines("a", "b", "c")}
+    command = ("hyp", "--ref", "ref", "--by-length", "src", "--confidence", "--samples", "20")
+    (score,) = json.loads(run(*command, "--format", "json", **files).stdout)
+    group = score["by_length"][0]
+    assert group["bleu"] == pytest.approx(score["score"])
+    assert group["confidence_half_width"] == pytest.approx(score["confidence_half_width"])
+    shown = run(*command, **files).stdout.splitlines()[4].split()
+    assert shown[3] == "±" and float(shown[4]) == pytest.approx(group["confidence_half_width"], abs=0.005)
+    assert "confidence_half_width" not in score["by_length"][1], "a group without segments has no interval"
 
 
 def test_by_length_shows_scores_and_counts(run):

@@ -140,7 +140,7 @@ def test_a_model_and_its_texts_may_have_moved(trained: Path, tmp_path: Path) -> 
     ("arguments", "message"),
     [
         (["--set", "nosuch"], "mtkit: --set nosuch: the recipe has the test sets news, short (and dev)\n"),
-        (["--metrics", "blue"], "mtkit: metrics: expected some of bleu, chrf, chrf++, ter; got 'blue'\n"),
+        (["--metrics", "blue"], "mtkit: metrics: expected some of bleu, chrf, chrf++, ter, paper-bleu; got 'blue'\n"),
     ],
 )
 def test_a_wrong_request_is_told_before_anything_is_translated(
@@ -187,3 +187,24 @@ def test_info_bears_a_log_that_was_cut_by_a_kill(trained: Path, tmp_path: Path) 
     (run / "metrics.jsonl").unlink()
     result = runner.invoke(app, ["info", str(run), "--format", "json"])
     assert "dev BLEU (greedy)" not in json.loads(result.stdout)
+
+
+def test_a_report_tells_length_repetition_and_known_sentences(trained: Path, tmp_path: Path) -> None:
+    """Of the four lines of `news` one is empty; a line with a word that training never saw is left out of the known."""
+    write_pair(trained, "odd", ["1 2 3", "1 9 2", "3 3 3"])
+    recipe = trained / "run" / "recipe.yaml"
+    before = recipe.read_text(encoding="utf-8")
+    recipe.write_text(before.replace("short: short", "short: short\n    odd: odd"), encoding="utf-8")
+    try:
+        result = evaluate(trained / "run", "--set", "odd", "--output", tmp_path)
+    finally:
+        recipe.write_text(before, encoding="utf-8")
+    assert result.exit_code == 0, result.stderr
+    (report,) = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
+    assert report["known"]["n_segments"] == 2
+    hypotheses = lines_of(tmp_path / "odd.hyp")
+    assert report["length_ratio"] == pytest.approx(sum(len(line.split()) for line in hypotheses) / 9)
+    assert report["repetition"]["references"] == pytest.approx(100 * 2 / 9)
+    assert report["alignment_error"] is None
+    assert "on the 2 without unknown words" in result.stdout
+    assert "(references 22.2 %)" in result.stdout

@@ -218,8 +218,11 @@ def test_a_failed_download_is_a_request_error(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (ScoreSettings(metrics=["bleau"]), "metrics: expected some of bleu, chrf, chrf++, ter; got 'bleau'"),
-        (ScoreSettings(metrics=[]), "metrics: expected some of bleu, chrf, chrf++, ter; got none"),
+        (
+            ScoreSettings(metrics=["bleau"]),
+            "metrics: expected some of bleu, chrf, chrf++, ter, paper-bleu; got 'bleau'",
+        ),
+        (ScoreSettings(metrics=[]), "metrics: expected some of bleu, chrf, chrf++, ter, paper-bleu; got none"),
         (ScoreSettings(smooth_method="lin"), "smoothing: expected one of exp, floor, add-k, none; got 'lin'"),
         (ScoreSettings(smooth_value=0.1), "smoothing value: only floor and add-k take one, not exp"),
         (
@@ -383,3 +386,41 @@ def test_a_source_without_blanks_gets_a_hint_when_its_words_are_counted():
     assert hints(*texts, NamedLines("src", [MAT])) == []
     (hint,) = hints(*texts, NamedLines("src", [CHINESE]))
     assert hint == "src: written without blanks between words, so its lines have few words to count"
+
+
+def test_paper_bleu_is_unsmoothed_bleu_of_tokens_with_compounds_cut() -> None:
+    """By hand on 13a tokens: 'well-known' is three tokens; sacreBLEU on the text so cut gives the same."""
+    hypotheses = ["A well-known man is here.", "It is a so-called test of it, isn't it?"]
+    references = ["A well-known person is here.", "This is a so-called test of it, is it?"]
+    cut = [
+        [
+            line.replace("-", " ##AT##-##AT## ").replace(".", " .").replace(",", " ,").replace("?", " ?")
+            for line in lines
+        ]
+        for lines in (hypotheses, references)
+    ]
+    expected = sacrebleu.corpus_bleu(cut[0], [cut[1]], tokenize="none", smooth_method="none", force=True).score
+    (found,) = corpus_scores(hypotheses, [references], metrics=["paper-bleu"])
+    assert found.name == "paper BLEU"
+    assert found.score == pytest.approx(expected)
+    assert "tok:13a-hyphens" in found.signature and "smooth:none" in found.signature
+    assert found.score != pytest.approx(corpus_scores(hypotheses, [references])[0].score)
+
+
+def test_paper_bleu_stands_beside_bleu_in_a_paired_test() -> None:
+    systems = [NamedLines("a", ["a b c d e"] * 4), NamedLines("b", ["a b c d f"] * 4)]
+    settings = ScoreSettings(metrics=["bleu", "paper-bleu"])
+    found = paired_scores(systems, [NamedLines("r", ["a b c d e"] * 4)], settings, method="bootstrap", n_samples=10)
+    assert [[score.name for score in row] for row in found] == [["BLEU", "paper BLEU"]] * 2
+
+
+def test_intervals_of_length_groups_are_those_of_their_segments() -> None:
+    hypotheses = ["a b c d x", "a b c d e"] * 5 + ["a b c d e f g h i j k l"] * 3
+    references = ["a b c d e"] * 10 + ["a b c d e f g h i j k m"] * 3
+    source = NamedLines("source", references)
+    arguments = (NamedLines("s", hypotheses), [NamedLines("r", references)], source, ScoreSettings())
+    short, long = (bucket for bucket in bleu_by_length(*arguments, n_bootstrap=100) if bucket.n_segments)
+    expected = corpus_scores(hypotheses[:10], [references[:10]], n_bootstrap=100)[0].interval
+    assert short.interval == expected
+    assert long.interval is not None
+    assert all(bucket.interval is None for bucket in bleu_by_length(*arguments))

@@ -11,18 +11,19 @@ import torch
 from torch import Tensor
 
 from mtkit import models
-from mtkit.analyze.attention_maps import TOP, AttentionMap, attention_maps
+from mtkit.analyze.attention_maps import AttentionMap, attention_maps
 from mtkit.analyze.influence import source_gradients
 from mtkit.analyze.patterns import Traits, block_mass, divergence, label, traits
 from mtkit.checkpoint import LoadedModel
 from mtkit.data.batch import Batch, make_batch
-from mtkit.evaluate.alignment import Link, alignment_error_rate, word_links
+from mtkit.evaluate.alignment import Link, alignment_error_rate
 from mtkit.evaluate.plots import attention_figure, attention_grid_figure
 from mtkit.models import TranslationModel
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Translated
 from mtkit.reproduce.study import Settings, Training
 from mtkit.reproduce.verdict import Outcome, Verdict
+from mtkit.reproduce.word_alignment import aligning_map, reference_links
 from mtkit.text.syntax import split_words
 from mtkit.text.tokenizer import PAD_ID
 
@@ -56,11 +57,8 @@ class _Looked(NamedTuple):
     maps: list[list[AttentionMap]]  # of each pair
 
     def aligning(self, pair: int) -> Tensor:
-        """The map that follows word alignments best: of a Transformer the layer below the last, all heads' mean."""
-        maps = [each for each in self.maps[pair] if each.layer == TOP or each.layer.endswith("cross_attention")]
-        layers = list(dict.fromkeys(each.layer for each in maps))
-        layer = layers[max(0, len(layers) - 2)]
-        return torch.stack([each.weights for each in maps if each.layer == layer]).mean(0)
+        """The map that follows word alignments best."""
+        return aligning_map(self.maps[pair])
 
 
 def report(laboratory: Laboratory) -> Findings:
@@ -140,7 +138,8 @@ def _alignments(
         rows: list[list[Cell]] = [[name, each.lag, None, None, None] for name, each in lag.items()]
         return verdicts, Table("alignment", "Attention and word alignment", header, rows, decimals=3)
     gold = gold[:_N_PAIRS]
-    found = {each.label: _links(each, translated) for each in looked}
+    pairs = (translated.sources[:_N_PAIRS], translated.references[:_N_PAIRS])
+    found = {each.label: reference_links(each.loaded, *pairs) for each in looked}
     found["diagonal"] = [_diagonal(src, trg) for src, trg in _words(translated)]
     crossing = [_crossing(links) for links in gold]
     right = {name: _share_right(links, gold) for name, links in found.items()}
@@ -173,16 +172,6 @@ _ALIGNMENT_RULE = "shown: for each model more than half of the target words, and
 def _words(translated: Translated) -> list[tuple[list[str], list[str]]]:
     pairs = zip(translated.sources[:_N_PAIRS], translated.references[:_N_PAIRS], strict=True)
     return [(split_words(src), split_words(trg)) for src, trg in pairs]
-
-
-def _links(looked: _Looked, translated: Translated) -> list[set[Link]]:
-    tokenizers = looked.loaded.tokenizers
-    src_pieces = tokenizers.src.split(translated.sources[:_N_PAIRS])
-    trg_pieces = tokenizers.trg.split(translated.references[:_N_PAIRS])
-    return [
-        word_links(looked.aligning(pair).numpy(), src_pieces[pair], trg_pieces[pair], src, trg)
-        for pair, (src, trg) in enumerate(_words(translated))
-    ]
 
 
 def _diagonal(src: Sequence[str], trg: Sequence[str]) -> set[Link]:
