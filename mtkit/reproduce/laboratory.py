@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -280,12 +281,12 @@ def _digest(value: object) -> str:
 
 
 def recipes_folder() -> Path:
-    """The recipes that come with mtkit: beside the package in a checkout, inside it where it was installed.
+    """The recipes that come with mtkit: beside the package in a checkout, among the environment's data if installed.
 
     Raises: RequestError when there are none.
     """
     package = Path(mtkit.__file__).parent
-    for folder in (package.parent / "recipes", package / "recipes"):
+    for folder in (package.parent / "recipes", Path(sysconfig.get_path("data")) / "share" / "mtkit" / "recipes"):
         if (folder / "toy" / "common.yaml").is_file():
             return folder
     raise RequestError(f"{package}: comes without its recipes; name their folder with --recipes")
