@@ -70,8 +70,10 @@ def _training_table(origin: Origin) -> Table:
 
 
 def _origin_text(origin: Origin) -> str:
-    seeds = f"{origin.n_seeds} seed{'s' if origin.n_seeds > 1 else ''}" if origin.n_seeds else "no training"
-    scale = f"scale {origin.scale}, {seeds}; " if origin.scale else ""
+    seeds = f"{origin.n_seeds} seed{'s' if origin.n_seeds > 1 else ''}"
+    scale = ""
+    if origin.scale:
+        scale = f"scale {origin.scale}, {seeds}; " if origin.n_seeds else "no training; "
     return (
         f"{scale}mtkit {__version__}, {platform.machine()}, {origin.made}, "
         f"{minutes_text(origin.minutes)} for this command"
@@ -145,8 +147,10 @@ h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
 .wide { overflow-x: auto }
 table { border-collapse: collapse; font-size: .92rem }
 th, td { padding: .3rem .7rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-img { max-width: 100%; height: auto }
+th { vertical-align: bottom }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums }
+td.number { white-space: nowrap }
+img { max-width: min(100%, 56rem); height: auto }
 .shown { color: #176b2c } .contradicted { color: #a3191f } .open { color: #7a5b00 }
 td.outcome { white-space: nowrap }
 """
