@@ -1,0 +1,103 @@
+"""Which trainings are one and the same model, where they lie, and what a plan says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mtkit.reproduce.conduct import plan_text
+from mtkit.reproduce.laboratory import Laboratory, facts_of, recipes_folder
+from mtkit.reproduce.study import Settings, Training
+
+RNN = Training("RNNsearch", "toy/rnnsearch.yaml")
+
+
+def laboratory(folder: Path, *overrides: str, seeds: int = 1) -> Laboratory:
+    return Laboratory(Settings("toy"), folder, recipes_folder(), seeds=seeds, overrides=overrides)
+
+
+def folder_of(tmp_path: Path, training: Training, *overrides: str) -> Path:
+    return laboratory(tmp_path, *overrides).place(training, 1).run
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["data.test.more=synthetic:test", "train.max_minutes=1", "search.beam_size=9", "name=other", "train.keep=9"],
+)
+def test_what_does_not_make_another_model_keeps_its_folder(tmp_path: Path, override: str) -> None:
+    renamed = override.startswith("name")
+    one, other = folder_of(tmp_path, RNN), folder_of(tmp_path, RNN, override)
+    assert one.parent.name[-10:] == other.parent.name[-10:]
+    assert (one == other) is not renamed
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["train.updates=7", "model.d_hidden=64", "data.train=synthetic:train,pairs=7", "text.vocab_size=99", "train.lr=1"],
+)
+def test_what_makes_another_model_gets_another_folder(tmp_path: Path, override: str) -> None:
+    assert folder_of(tmp_path, RNN) != folder_of(tmp_path, RNN, override)
+
+
+def test_minutes_make_the_model_where_nothing_else_ends_its_training(tmp_path: Path) -> None:
+    endless = ("train.updates=null", "train.schedule=constant")
+    short, long = (folder_of(tmp_path, RNN, *endless, f"train.max_minutes={minutes}") for minutes in (1, 2))
+    assert short != long
+
+
+def test_two_studies_share_a_model_whatever_they_call_it(tmp_path: Path) -> None:
+    assert folder_of(tmp_path, RNN) == folder_of(tmp_path, RNN._replace(label="attention"))
+
+
+def test_seeds_and_members_are_trained_with_seeds_of_their_own(tmp_path: Path) -> None:
+    places = laboratory(tmp_path, seeds=2).places([RNN, RNN._replace(label="second", member=1)])
+    assert [place.recipe.train.seed for place in places] == [1, 1001, 2, 1002]
+    assert len({place.run for place in places}) == 4
+
+
+def test_a_budget_shortens_a_training_and_never_lengthens_it(tmp_path: Path) -> None:
+    place = laboratory(tmp_path).place(RNN, 1, max_minutes=0.5)
+    assert place.recipe.train.max_minutes == 0.5
+
+
+def test_the_plan_names_every_training_its_state_and_its_time(tmp_path: Path) -> None:
+    room = laboratory(tmp_path, "train.max_minutes=3")
+    places = room.places([RNN, Training("RNNencdec", "toy/rnnencdec.yaml")])
+    places[0].run.mkdir(parents=True)
+    (places[0].run / "metrics.jsonl").write_text(json.dumps({"update": 1, "minutes": 2.0}) + "\n", encoding="utf-8")
+    places[0].record.write_text("{}", encoding="utf-8")
+    lines = plan_text("Title", places, None).splitlines()
+    assert lines[0] == "Title"
+    assert lines[1].split() == ["RNNsearch,", "seed", "1", "toy-rnnsearch", "finished"]
+    assert lines[2].split() == ["RNNencdec,", "seed", "1", "toy-rnnencdec", "missing,", "about", "3", "min"]
+    assert lines[3] == "about 3 min of training, then translating and scoring"
+    assert "about 1 min of training" in plan_text("Title", places, 1.0)
+
+
+def test_a_seed_is_expected_to_take_as_long_as_another_one_took(tmp_path: Path) -> None:
+    places = laboratory(tmp_path, "train.max_minutes=9", seeds=2).places([RNN])
+    places[0].run.mkdir(parents=True)
+    (places[0].run / "metrics.jsonl").write_text(json.dumps({"update": 1, "minutes": 2.0}) + "\n", encoding="utf-8")
+    places[0].record.write_text("{}", encoding="utf-8")
+    assert plan_text("Title", places, None).splitlines()[2].endswith("missing, about 2 min")
+
+
+def test_no_training_needs_no_plan() -> None:
+    assert plan_text("Title", [], None) == "Title\nno training needed"
+
+
+def test_facts_come_from_the_log_and_the_model(make_run, tmp_path: Path) -> None:
+    run = make_run(tmp_path, "rnnsearch")
+    entries = [
+        {"update": 10, "trg_tokens_per_second": 100.0, "minutes": 0.5},
+        {"update": 10, "checkpoint": "update-10", "dev_ppl": 9.0, "dev_bleu": 1.0, "minutes": 0.6},
+        {"update": 20, "trg_tokens_per_second": 300.0, "minutes": 1.0},
+        {"update": 20, "checkpoint": "update-20", "dev_ppl": 8.0, "dev_bleu": 3.0, "minutes": 1.5},
+        {"update": 30, "checkpoint": "update-30", "dev_ppl": 8.5, "dev_bleu": 2.0, "minutes": 2.0},
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
+    found = facts_of(run)
+    assert found[1:] == (30, 2.0, 200.0, 8.0, 3.0)
+    assert found.parameters > 0
