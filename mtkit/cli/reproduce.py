@@ -48,7 +48,8 @@ def reproduce(
     """Reproduce a table or figure of the textbook chapter: train what is missing, measure, judge, report.
 
     Models are shared between studies, and a study that was stopped goes on where it was: give the command again. The
-    report is Markdown, one HTML file, PNG, CSV and JSON, in OUTPUT/NAME.
+    report is Markdown, one HTML file, PNG, CSV and JSON, in OUTPUT/NAME; OUTPUT/verdicts.md collects the verdicts of
+    all studies there.
 
     Examples:
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mtkit.errors import RequestError
 from mtkit.reproduce import study as studies
 from mtkit.reproduce.laboratory import Laboratory, Place
-from mtkit.reproduce.report import Origin, write_report
+from mtkit.reproduce.report import Origin, write_report, write_summary
 from mtkit.text.lines import open_output
 from mtkit.train.experiment import train
 from mtkit.train.log import minutes_text, read_metrics, to_stderr
@@ -59,7 +59,9 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
         (time.monotonic() - begun) / 60,
         time.strftime("%Y-%m-%d"),
     )
-    return Conducted(write_report(findings, origin, laboratory.folder / name))
+    report = write_report(findings, origin, laboratory.folder / name)
+    write_summary(laboratory.folder)
+    return Conducted(report)
 
 
 def plan_text(title: str, places: Sequence[Place], share: float | None) -> str:

@@ -54,6 +54,40 @@ def write_report(findings: Findings, origin: Origin, folder: Path) -> Path:
     return folder / "report.md"
 
 
+def write_summary(folder: Path) -> Path:
+    """Write `verdicts.md` into the folder of all reports: every verdict of every study conducted there, by claim."""
+    rows, studies = [], []
+    for file in sorted(folder.glob("*/report.json")):
+        report = json.loads(file.read_text(encoding="utf-8"))
+        if "study" not in report:
+            continue
+        name = report["study"]
+        seeds = f"{report['seeds']}" if report["seeds"] else "none trained"
+        minutes = sum(training["minutes"] for training in report["trainings"])
+        trained = [str(len(report["trainings"])), minutes_text(minutes)] if report["trainings"] else ["–", "–"]
+        studies.append([name, seeds, *trained, report["made"]])
+        for each in report["verdicts"]:
+            outcome = f"{OUTCOME_MARKS[each['outcome']]} {each['outcome']}"
+            rows.append([each["claim"], name, each["statement"], outcome, each["reason"]])
+    rows.sort(key=lambda row: (_claim_number(row[0]), row[0], row[1]))
+    counts = [f"{sum(mark in row[3] for row in rows)} {outcome}" for outcome, mark in OUTCOME_MARKS.items()]
+    parts = [
+        "# Verdicts",
+        f"{len(rows)} verdicts: {', '.join(counts)}. Each study's report states its rules.",
+        _markdown_rows(("claim", "study", "statement", "verdict", "reason"), rows, right=()),
+        "## Studies",
+        _markdown_rows(("study", "seeds", "trainings", "training time", "made"), studies, right=()),
+    ]
+    _write(folder / "verdicts.md", "\n\n".join(parts) + "\n")
+    return folder / "verdicts.md"
+
+
+def _claim_number(claim: str) -> int:
+    """18 of CH-18; what has no number comes last."""
+    number = claim.removeprefix("CH-")
+    return int(number) if number.isdigit() else 1000
+
+
 def _write(path: Path, text: str) -> None:
     with open_output(path) as stream:
         stream.write(text.encode("utf-8"))

@@ -84,6 +84,18 @@ def test_the_report_judges_each_claim_by_a_stated_rule(conducted: tuple[Path, Re
         assert verdict["rule"] in markdown
 
 
+def test_the_verdicts_of_all_studies_are_collected(conducted: tuple[Path, Result, list[str]]) -> None:
+    folder, _, _ = conducted
+    again = reproduce("table-1-6", "--output", folder)
+    assert again.exit_code == 0, again.stderr
+    text = (folder / "verdicts.md").read_text(encoding="utf-8")
+    assert text.startswith("# Verdicts\n\n8 verdicts: ")
+    claims = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| CH-")]
+    assert claims == ["CH-18", "CH-30", "CH-31", "CH-32", "CH-112", "CH-113", "CH-114", "CH-126"]
+    assert "| table-1-6 | none trained | – | – |" in text
+    assert "| table-1-1 | 1 | 4 | " in text
+
+
 def test_its_scores_are_those_of_the_kept_translations(conducted: tuple[Path, Result, list[str]]) -> None:
     folder, _, _ = conducted
     with (folder / "table-1-1" / "bleu.csv").open(encoding="utf-8", newline="") as stream:
