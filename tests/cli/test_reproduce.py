@@ -157,7 +157,7 @@ def test_another_seed_keeps_the_first_ones_models(conducted: tuple[Path, Result,
 
 def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     """The first training is stopped by Ctrl-C; the same command ends it and all others, from its checkpoint."""
-    recipes = write_recipes(tmp_path / "recipes", "rnnencdec", "rnnsearch", end={"max_minutes": 30})
+    recipes = write_recipes(tmp_path / "recipes", "rnnencdec", "rnnsearch", end={"updates": 5000})
     output = tmp_path / "out"
     command = [
         *(sys.executable, "-m", "mtkit", "reproduce", "table-1-1", "--recipes", str(recipes)),
@@ -192,7 +192,7 @@ def test_the_studies_are_listed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["table-1-2"], "mtkit: table-1-2: no such study; did you mean 'table-1-1'?"),
+        (["leage"], "mtkit: leage: no such study; did you mean 'league'?"),
         (
             ["table-1-1", "--data", "x"],
             "mtkit: --data: the toy scale makes its own text; choose --scale multi30k or paper",
