@@ -186,7 +186,7 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums }
 td.number { white-space: nowrap }
 img { max-width: min(100%, 56rem); height: auto }
 .shown { color: #176b2c } .contradicted { color: #a3191f } .open { color: #7a5b00 }
-td.outcome { white-space: nowrap }
+td.outcome, td.claim { white-space: nowrap }
 """
 
 
@@ -226,6 +226,8 @@ def _html_table(
         found = []
         for number, cell in enumerate(row):
             kind = "number" if number in right else ""
+            if outcome_column is not None and number == 0:
+                kind = "claim"
             if number == outcome_column and tag == "td":
                 outcome = cell.partition(" ")[2]
                 kind = f"outcome {outcome if outcome in ('shown', 'contradicted') else 'open'}"
