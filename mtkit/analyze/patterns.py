@@ -23,7 +23,7 @@ class Traits(NamedTuple):
     """Means over the rows of some maps of one head; 1 is the most, except for `lag`."""
 
     diagonal: float  # weight on the row's own relative place
-    adjacent: float  # weight one or two positions beside it
+    adjacent: float  # weight on the positions right beside it
     stripes: float  # weight on the one column of each map that is looked at most
     evenness: float  # entropy over its maximum, log of the positions that can be looked at
     noticed: float  # columns with a weight above 0.1
@@ -46,7 +46,7 @@ def label(head: Traits) -> Label:
     """The pattern that holds most of a head's weight.
 
     uniform: evenness above 0.9. diagonal: more than half on the row's own place. adjacent: more than half on that and
-    two positions beside. stripes: more than half on one column of each map. Otherwise mixed.
+    the positions beside it. stripes: more than half on one column of each map. Otherwise mixed.
     """
     if head.evenness > _NEARLY_UNIFORM:
         return "uniform"
@@ -89,7 +89,7 @@ def _traits(weights: Tensor, causal: bool) -> list[float]:
     lag = (columns.double() / n_columns - rows[:, None].double() / n_rows).abs()
     return [
         (weights * (distance == 0)).sum(1).mean().item(),
-        (weights * ((distance == 1) | (distance == 2))).sum(1).mean().item(),
+        (weights * (distance == 1)).sum(1).mean().item(),
         weights.mean(0).max().item(),
         (torch.special.entr(weights).sum(1) / most).mean().item(),
         (weights > _NOTICED).double().sum(1).mean().item(),
