@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mtkit.evaluate.bleu import BOOTSTRAP_SAMPLES, NamedLines, ScoreSettings, bleu_by_length, corpus_scores
-from mtkit.evaluate.charts import Point, line_figure
+from mtkit.evaluate.charts import Bar, Point, line_figure
 from mtkit.reproduce.findings import Measured, Picture, Table
 from mtkit.reproduce.verdict import Sample
 
@@ -66,27 +66,25 @@ def length_rows_of(sample: Sample, sources: Sequence[str]) -> list[LengthRow]:
     return rows
 
 
-def by_length_table(samples: Sequence[Sample], sources: Sequence[str]) -> Table:
-    """A row for each group of lengths, a column for each system."""
-    columns = [length_rows_of(sample, sources) for sample in samples]
-    rows = [
-        [group[0].words, group[0].n_segments, *(each.bleu for each in group)] for group in zip(*columns, strict=True)
-    ]
-    header = ("words in the source", "segments", *(sample.label for sample in samples))
+def by_length(samples: Sequence[Sample], sources: Sequence[str]) -> tuple[Table, Picture]:
+    """BLEU by the length of the source: a table with a column for each system, and a line for each with bands."""
+    columns = {sample.label: length_rows_of(sample, sources) for sample in samples}
+    groups = list(zip(*columns.values(), strict=True))
+    rows = [[group[0].words, group[0].n_segments, *(each.bleu for each in group)] for group in groups]
     note = f"Mean, half of the 95% bootstrap interval, standard deviation over the seeds. {signature(samples[0])}"
-    return Table("bleu-by-length", "BLEU by the length of the source", header, rows, note)
-
-
-def by_length_picture(samples: Sequence[Sample], sources: Sequence[str]) -> Picture:
-    """A line for each system over the groups of lengths, with bands."""
-    lines, ticks = {}, {}
-    for sample in samples:
-        rows = length_rows_of(sample, sources)
-        lines[sample.label] = [
-            Point(place, row.bleu.mean, row.bleu.half_width or 0.0) for place, row in enumerate(rows)
-        ]
-        ticks = {float(place): f"{row.words}\n({row.n_segments})" for place, row in enumerate(rows)}
+    title = "BLEU by the length of the source"
+    table = Table("bleu-by-length", title, ("words in the source", "segments", *columns), rows, note)
+    lines = {name: [point(place, row.bleu) for place, row in enumerate(found)] for name, found in columns.items()}
+    ticks = {float(place): f"{group[0].words}\n({group[0].n_segments})" for place, group in enumerate(groups)}
     figure = line_figure(lines, x_label="words in the source (segments)", y_label="BLEU", x_ticks=ticks)
-    return Picture(
-        "bleu-by-length", "BLEU by the length of the source", figure, "Bands: 95% bootstrap intervals of each group."
-    )
+    return table, Picture("bleu-by-length", title, figure, "Bands: 95% bootstrap intervals of each group.")
+
+
+def bar(measured: Measured) -> Bar:
+    """The mean as a bar, the interval as its whisker."""
+    return Bar(measured.mean, measured.half_width or 0.0)
+
+
+def point(x: float, measured: Measured) -> Point:
+    """The mean as a point of a line, the interval as its band."""
+    return Point(x, measured.mean, measured.half_width or 0.0)

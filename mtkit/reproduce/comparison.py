@@ -6,19 +6,19 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from mtkit.checkpoint import check_run, load_model
 from mtkit.errors import RequestError
 from mtkit.evaluate.charts import Point, line_figure
-from mtkit.reproduce.bleu_rows import by_length_picture, by_length_table, measured_bleu, signature
+from mtkit.reproduce.bleu_rows import by_length, measured_bleu, signature
 from mtkit.reproduce.evaluation import evaluate_model
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Facts, facts_of
 from mtkit.reproduce.report import Origin, write_report
 from mtkit.reproduce.verdict import BEATS_RULE, Sample, compare
 from mtkit.text.lines import read_lines
-from mtkit.train.log import read_metrics, to_stderr
+from mtkit.train.log import dev_curve, to_stderr
 
 
 class Run(NamedTuple):
@@ -47,8 +47,9 @@ def compare_runs(folders: Sequence[Path], output: Path, *, device: str = "auto")
     for name in names:
         samples = [run.sets[name]._replace(label=run.label) for run in runs]
         tables.append(_scores(name, samples))
-        tables.append(_named(by_length_table(samples, runs[0].sources[name]), name))
-        pictures.append(_renamed(by_length_picture(samples, runs[0].sources[name]), name))
+        table, picture = by_length(samples, runs[0].sources[name])
+        tables.append(_named(table, name))
+        pictures.append(_renamed(picture, name))
     findings = Findings((), tables, [*_curves(runs), *pictures])
     origin = Origin(
         "comparison",
@@ -147,14 +148,14 @@ def _renamed(picture: Picture, name: str) -> Picture:
 def _curves(runs: Sequence[Run]) -> list[Picture]:
     """Dev BLEU against time and against updates."""
     pictures = []
-    for key, label in (("minutes", "training time (minutes)"), ("update", "updates")):
+    axes: tuple[tuple[Literal["minutes", "update"], str], ...] = (
+        ("minutes", "training time (minutes)"),
+        ("update", "updates"),
+    )
+    for key, label in axes:
         lines = {}
         for run in runs:
-            points = [
-                Point(float(entry[key]), float(entry["dev_bleu"]))
-                for entry in read_metrics(run.folder)
-                if entry.get("checkpoint", "").startswith("update-")  # an average is no point of the curve
-            ]
+            points = [Point(x, bleu) for x, bleu in dev_curve(run.folder, key)]
             if points:
                 lines[run.label] = points
         if lines:

@@ -25,7 +25,7 @@ from mtkit.search.ensemble import load_ensemble
 from mtkit.search.translator import Translation, Translator
 from mtkit.text.lines import open_output, write_line
 from mtkit.text.tokenizer import Tokenizer
-from mtkit.train.log import read_metrics
+from mtkit.train.log import dev_curve
 from mtkit.train.precision import resolve_device
 from mtkit.train.validation import spread
 
@@ -233,11 +233,7 @@ def _draw_attention(system: System, sources: Sequence[str], path: Path) -> Path 
 
 
 def _draw_learning_curve(loaded: LoadedModel, target: Path) -> Path | None:
-    points = [
-        (entry["minutes"], entry["dev_bleu"])
-        for entry in read_metrics(loaded.folder)
-        if entry.get("checkpoint", "").startswith("update-")  # an average is no point of the curve
-    ]
+    points = dev_curve(loaded.folder)
     if len(points) < 2:
         return None
     path = target / "learning-curve.png"

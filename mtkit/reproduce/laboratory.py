@@ -25,6 +25,7 @@ from mtkit.errors import RequestError
 from mtkit.models import parse_config
 from mtkit.recipe import Recipe, load_recipe
 from mtkit.reproduce.evaluation import translate_all
+from mtkit.reproduce.findings import Measured
 from mtkit.reproduce.known import known_rows
 from mtkit.reproduce.matching import matched_widths
 from mtkit.reproduce.study import Settings, Training
@@ -154,6 +155,11 @@ class Laboratory:
     def facts(self, training: Training, seed: int) -> Facts:
         """What a training took and gave."""
         return facts_of(self.place(training, seed).run)
+
+    def dev_ppl(self, training: Training) -> Measured | None:
+        """Dev perplexity over the seeds; None where the logs are not there any more."""
+        found = [self.facts(training, seed).dev_ppl for seed in self.seeds]
+        return Measured(tuple(ppl for ppl in found if ppl is not None)) if None not in found else None
 
     def test_set(self, training: Training, *, index: int = 0) -> str:
         """The name of the recipe's first test set, or of a later one.

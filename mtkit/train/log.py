@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tqdm import tqdm
 
@@ -85,6 +85,15 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
         except ValueError:  # the empty end, or a line cut by a kill
             continue
     return entries
+
+
+def dev_curve(run: Path, against: Literal["minutes", "update"] = "minutes") -> list[tuple[float, float]]:
+    """(minutes or update, dev BLEU) of a run's validations; an average of checkpoints is no point of the curve."""
+    return [
+        (float(entry[against]), float(entry["dev_bleu"]))
+        for entry in read_metrics(run)
+        if entry.get("checkpoint", "").startswith("update-")
+    ]
 
 
 def _append(path: Path, text: str) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mtkit.evaluate.charts import Bar, bar_figure
-from mtkit.reproduce.bleu_rows import measured_bleu, signature
-from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
+from mtkit.evaluate.charts import bar_figure
+from mtkit.reproduce.bleu_rows import bar, measured_bleu, signature
+from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory
 from mtkit.reproduce.study import Settings, Training
 from mtkit.reproduce.verdict import beats
@@ -74,13 +74,12 @@ def report(laboratory: Laboratory) -> Findings:
     rows: list[list[Cell]] = []
     for training in contestants:
         facts = [laboratory.facts(training, seed) for seed in laboratory.seeds]
-        ppl = tuple(each.dev_ppl for each in facts if each.dev_ppl is not None)
-        rows.append([training.label, facts[0].parameters, bleu[training.label], Measured(ppl) if ppl else None])
+        rows.append([training.label, facts[0].parameters, bleu[training.label], laboratory.dev_ppl(training)])
     note = (
         "The chapter and the paper print no figures for these. All are trained alike, so a part whose absence asks for "
         f"another learning rate is judged at the recipe's. {signature(whole)}"
     )
-    bars = {"BLEU": [Bar(each.mean, each.half_width or 0.0) for each in bleu.values()]}
+    bars = {"BLEU": [bar(each) for each in bleu.values()]}
     figure = bar_figure(bars, list(bleu), y_label="BLEU")
     return Findings(
         verdicts,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mtkit.evaluate.charts import Point, line_figure
-from mtkit.reproduce.bleu_rows import measured_bleu, signature
+from mtkit.evaluate.charts import line_figure
+from mtkit.reproduce.bleu_rows import measured_bleu, point, signature
 from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Search, Translated
 from mtkit.reproduce.study import Settings, Training
@@ -141,7 +141,7 @@ def _curves(*systems: _Decoded) -> Picture:
         for penalty in PENALTIES:
             found = {beam: measured_bleu(decoded.sample(beam, penalty)) for beam in BEAMS}
             lines[f"{decoded.label}, penalty {penalty:g}"] = [
-                Point(place, bleu.mean, bleu.half_width or 0.0) for place, bleu in enumerate(found.values())
+                point(place, bleu) for place, bleu in enumerate(found.values())
             ]
     ticks = {float(place): str(beam) for place, beam in enumerate(BEAMS)}
     figure = line_figure(lines, x_label="beam", y_label="BLEU", x_ticks=ticks)

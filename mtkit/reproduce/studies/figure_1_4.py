@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mtkit.evaluate.length import length_groups
-from mtkit.reproduce.bleu_rows import by_length_picture, by_length_table
+from mtkit.reproduce.bleu_rows import by_length
 from mtkit.reproduce.findings import Findings
 from mtkit.reproduce.laboratory import Laboratory
 from mtkit.reproduce.study import Settings, Training
@@ -55,10 +55,11 @@ def report(laboratory: Laboratory) -> Findings:
         stays_flat("CH-55", "BLEU of Luong's attention does not fall with length", luong, fixed, groups),
         stays_flat("figure 1-4", "the Transformer stays flat where RNNencdec falls", transformer, fixed, groups),
     ]
+    table, picture = by_length(samples, sources)
     return Findings(
         verdicts,
-        [by_length_table(samples, sources)],
-        [by_length_picture(samples, sources)],
+        [table],
+        [picture],
         [
             "The chapter's own numbers for this figure (about 30 BLEU up to 10 words, about 20 at 20 to 30, below 10 "
             "beyond 50) stand in no paper; Figure 2 of Bahdanau et al. (2015) has the shape. Here all is measured.",

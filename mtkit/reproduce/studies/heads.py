@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from mtkit.analyze.heads import Head, all_heads, attention_sites, head_importance, heads_removed
 from mtkit.checkpoint import LoadedModel
 from mtkit.data.batch import Batch, make_batch
-from mtkit.evaluate.charts import Point, line_figure
-from mtkit.reproduce.bleu_rows import measured_bleu, signature
+from mtkit.evaluate.charts import line_figure
+from mtkit.reproduce.bleu_rows import measured_bleu, point, signature
 from mtkit.reproduce.evaluation import translate_all
-from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
+from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory
 from mtkit.reproduce.study import Settings, Training
 from mtkit.reproduce.verdict import Sample, Verdict, beats, exactly, loses_less_than
@@ -84,9 +84,7 @@ def report(laboratory: Laboratory) -> Findings:
     ]
     rows: list[list[Cell]] = []
     for n_heads, training in contestants.items():
-        facts = [laboratory.facts(training, seed) for seed in laboratory.seeds]
-        ppl = tuple(each.dev_ppl for each in facts if each.dev_ppl is not None)
-        own = [bleu[n_heads], Measured(ppl) if ppl else None]
+        own = [bleu[n_heads], laboratory.dev_ppl(training)]
         d_head = int(laboratory.place(training, laboratory.seeds[0]).recipe.model["d_model"]) // n_heads
         rows.append([n_heads, d_head, sizes[n_heads], _PAPER.get(n_heads), *own])
     header = ("heads", "d_k", "parameters", "paper, dev BLEU", "BLEU", "dev perplexity")
@@ -95,7 +93,7 @@ def report(laboratory: Laboratory) -> Findings:
         f"against 27.3. {signature(samples[1])}"
     )
     ticks = {float(place): str(n_heads) for place, n_heads in enumerate(COUNTS)}
-    points = [Point(place, each.mean, each.half_width or 0.0) for place, each in enumerate(bleu.values())]
+    points = [point(place, each) for place, each in enumerate(bleu.values())]
     curve = line_figure({"BLEU": points}, x_label="heads", y_label="BLEU", x_ticks=ticks)
     return Findings(
         verdicts,
@@ -168,7 +166,7 @@ class _Pruned:
         lines = {}
         for name, samples in (("least important first", self.by_importance), ("at random", self.at_random)):
             found = {share: measured_bleu(sample) for share, sample in samples.items()}
-            lines[name] = [Point(100 * share, each.mean, each.half_width or 0.0) for share, each in found.items()]
+            lines[name] = [point(100 * share, each) for share, each in found.items()]
         figure = line_figure(lines, x_label="heads taken away, %", y_label="BLEU, greedy")
         return Picture("pruning", "BLEU with heads taken away", figure, "Bands: 95% bootstrap intervals.")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mtkit.evaluate.charts import Bar, bar_figure
-from mtkit.reproduce.bleu_rows import measured_bleu, signature
+from mtkit.evaluate.charts import bar_figure
+from mtkit.reproduce.bleu_rows import bar, measured_bleu, signature
 from mtkit.reproduce.description import cache_numbers_per_token
 from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Search
@@ -79,7 +79,7 @@ def report(laboratory: Laboratory) -> Findings:
         "Steps are those of one hypothesis; on a CPU and with few heads the time goes elsewhere than into reading keys "
         f"and values, so their number shows in memory more than in speed. {signature(samples['MHA'])}"
     )
-    bars = {"BLEU": [Bar(m.mean, m.half_width or 0.0) for m in (measured_bleu(each) for each in samples.values())]}
+    bars = {"BLEU": [bar(m) for m in (measured_bleu(each) for each in samples.values())]}
     figure = bar_figure(bars, list(samples), y_label="BLEU")
     return Findings(
         verdicts,

@@ -9,7 +9,7 @@ from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory
 from mtkit.reproduce.study import Settings, Training
 from mtkit.reproduce.verdict import Sample, beats
-from mtkit.train.log import read_metrics
+from mtkit.train.log import dev_curve
 
 TITLE = "League: every system from Seq2Seq to the Transformer on one corpus"
 SUBJECT = (
@@ -78,7 +78,6 @@ def report(laboratory: Laboratory) -> Findings:
         facts = [laboratory.facts(training, seed) for seed in laboratory.seeds]
         place = laboratory.place(training, laboratory.seeds[0])
         paper = load(place.recipe.model["type"]).PAPER
-        ppl = tuple(each.dev_ppl for each in facts if each.dev_ppl is not None)
         speed = tuple(each.trg_tokens_per_second for each in facts if each.trg_tokens_per_second is not None)
         rows.append(
             [
@@ -89,15 +88,11 @@ def report(laboratory: Laboratory) -> Findings:
                 facts[0].parameters,
                 Measured(tuple(each.minutes for each in facts), None, 1),
                 Measured(speed, None, 0) if speed else None,
-                Measured(ppl) if ppl else None,
+                laboratory.dev_ppl(training),
                 measured_bleu(samples[training.label]),
             ]
         )
-        curves[training.label] = [
-            Point(float(entry["minutes"]), float(entry["dev_bleu"]))
-            for entry in read_metrics(place.run)
-            if entry.get("checkpoint", "").startswith("update-")
-        ]
+        curves[training.label] = [Point(*point) for point in dev_curve(place.run)]
     header = (
         *("system", "year", "papers, En-De", "papers, En-Fr", "parameters", "minutes", "target tokens/s"),
         *("dev perplexity", "BLEU"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mtkit.evaluate.charts import Bar, bar_figure
-from mtkit.reproduce.bleu_rows import measured_bleu, signature
+from mtkit.evaluate.charts import bar_figure
+from mtkit.reproduce.bleu_rows import bar, measured_bleu, signature
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Search
 from mtkit.reproduce.study import Settings, Training
@@ -113,6 +113,6 @@ def _table(chain: Sequence[Sample]) -> Table:
 
 def _bars(chain: Sequence[Sample]) -> Picture:
     found = [measured_bleu(sample) for sample in chain]
-    bars = {"BLEU": [Bar(bleu.mean, bleu.half_width or 0.0) for bleu in found]}
+    bars = {"BLEU": [bar(bleu) for bleu in found]}
     figure = bar_figure(bars, [sample.label for sample in chain], y_label="BLEU")
     return Picture("chain", "BLEU along the chain", figure, "Whiskers: 95% bootstrap intervals.")

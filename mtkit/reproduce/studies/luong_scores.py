@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mtkit.evaluate.charts import Bar, bar_figure
-from mtkit.reproduce.bleu_rows import measured_bleu, signature
-from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
+from mtkit.evaluate.charts import bar_figure
+from mtkit.reproduce.bleu_rows import bar, measured_bleu, signature
+from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory
 from mtkit.reproduce.study import Scale, Settings, Training
 from mtkit.reproduce.verdict import beats
@@ -82,23 +82,17 @@ def report(laboratory: Laboratory) -> Findings:
     rows: list[list[Cell]] = []
     for training, (kind, score) in zip(contestants, ((k, s) for k in KINDS for s in SCORES), strict=True):
         paper, paper_ppl = _PAPER.get((kind, score), (None, None))
-        facts = [laboratory.facts(training, seed) for seed in laboratory.seeds]
-        ppl = tuple(each.dev_ppl for each in facts if each.dev_ppl is not None)
-        own = [bleu[training.label], Measured(ppl) if ppl else None]
+        own = [bleu[training.label], laboratory.dev_ppl(training)]
         rows.append([kind.replace("_", "-"), score, _CHAPTER.get((kind, score)), paper, paper_ppl, *own])
     header = ("attention", "score", "chapter, BLEU", "paper, BLEU", "paper, perplexity", "BLEU", "dev perplexity")
     note = (
         "The chapter's four figures are not the paper's, and order dot and general the other way. Their scale is WMT14 "
         f"with tokenised BLEU: not ours. Location with a local window is in neither. {signature(dot)}"
     )
-    bars = {score: [_bar(bleu[_label(kind, score)]) for kind in KINDS] for score in SCORES}
+    bars = {score: [bar(bleu[_label(kind, score)]) for kind in KINDS] for score in SCORES}
     figure = bar_figure(bars, [kind.replace("_", "-") for kind in KINDS], y_label="BLEU")
     return Findings(
         verdicts,
         [Table("bleu", "BLEU and perplexity", header, rows, note)],
         [Picture("bleu", "BLEU by score and scope", figure, "Whiskers: 95% bootstrap intervals.")],
     )
-
-
-def _bar(bleu: Measured) -> Bar:
-    return Bar(bleu.mean, bleu.half_width or 0.0)

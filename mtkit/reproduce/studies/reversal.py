@@ -14,7 +14,7 @@ from mtkit.analyze.lags import lags
 from mtkit.data.batch import make_batch
 from mtkit.evaluate.charts import Point, line_figure
 from mtkit.reproduce.bleu_rows import measured_bleu, signature
-from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
+from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Translated
 from mtkit.reproduce.study import Settings, Training
 from mtkit.reproduce.verdict import Sample, Verdict, beats, exactly, gains_more, interval_above_zero
@@ -82,11 +82,8 @@ def report(laboratory: Laboratory) -> Findings:
 def _bleu_table(laboratory: Laboratory, contestants: Sequence[Training], samples: Sequence[Sample]) -> Table:
     rows: list[list[Cell]] = []
     for training, sample in zip(contestants, samples, strict=True):
-        facts = [laboratory.facts(training, seed) for seed in laboratory.seeds]
-        ppl = [each.dev_ppl for each in facts if each.dev_ppl is not None]
         chapter, paper, paper_ppl = _PAPER.get(training.label, (None, None, None))
-        measured_ppl = Measured(tuple(ppl)) if ppl else None
-        rows.append([training.label, chapter, paper, paper_ppl, measured_bleu(sample), measured_ppl])
+        rows.append([training.label, chapter, paper, paper_ppl, measured_bleu(sample), laboratory.dev_ppl(training)])
     header = ("system", "chapter, BLEU", "paper, BLEU", "paper, perplexity", "ours, BLEU", "ours, dev perplexity")
     note = (
         "The paper's figures are tokenised BLEU and perplexity of words on WMT14 English to French: no number of ours "

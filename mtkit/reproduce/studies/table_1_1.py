@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mtkit.evaluate.bleu import BOOTSTRAP_SAMPLES
 from mtkit.evaluate.charts import Bar, bar_figure
 from mtkit.evaluate.length import length_groups
-from mtkit.reproduce.bleu_rows import by_length_picture, by_length_table, measured_bleu, signature
+from mtkit.reproduce.bleu_rows import bar, by_length, measured_bleu, signature
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory
 from mtkit.reproduce.study import Scale, Settings, Training
@@ -72,13 +72,14 @@ def report(laboratory: Laboratory) -> Findings:
         falls_with_length("CH-18", "BLEU of a fixed vector falls with the length of the source", enc_long, groups),
         stays_flat("CH-32", "RNNsearch stays flat where RNNencdec falls", search_long, enc_long, groups),
     ]
+    lengths, curve = by_length(list(samples.values()), sources)
     return Findings(
         verdicts,
         [
             _bleu_table(laboratory, models, samples, set_name),
-            by_length_table(list(samples.values()), sources),
+            lengths,
         ],
-        [_bars(samples), by_length_picture(list(samples.values()), sources)],
+        [_bars(samples), curve],
         [
             "The chapter's and the paper's figures are tokenised BLEU on newstest2014, English to French, after "
             "training on 348 million words; ours are sacreBLEU on another corpus. Only the order of the systems can be "
@@ -135,7 +136,7 @@ def _bars(samples: dict[str, Sample]) -> Picture:
     for label, bleu in found.items():
         system, cap = label.rsplit("-", 1)
         caps += [] if f"up to {cap} words" in caps else [f"up to {cap} words"]
-        systems.setdefault(system, []).append(Bar(bleu.mean, bleu.half_width or 0.0))
+        systems.setdefault(system, []).append(bar(bleu))
     return Picture(
         "bleu",
         "BLEU at both caps",
