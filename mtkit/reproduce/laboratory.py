@@ -119,6 +119,7 @@ class Laboratory:
         self.seeds = range(1, seeds + 1)
         self.overrides = list(overrides)
         self.device = device
+        self._facts: dict[Path, Facts] = {}
         self._places: dict[tuple[Training, int, float | None], Place] = {}
 
     def place(self, training: Training, seed: int, *, max_minutes: float | None = None) -> Place:
@@ -154,7 +155,10 @@ class Laboratory:
 
     def facts(self, training: Training, seed: int) -> Facts:
         """What a training took and gave."""
-        return facts_of(self.place(training, seed).run)
+        run = self.place(training, seed).run
+        if run not in self._facts:
+            self._facts[run] = facts_of(run)
+        return self._facts[run]
 
     def dev_ppl(self, training: Training) -> Measured | None:
         """Dev perplexity over the seeds; None where the logs are not there any more."""

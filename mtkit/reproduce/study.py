@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 Scale = Literal["toy", "multi30k", "paper"]
 
 
+# The toy scale's text for claims about length: sentences of 3 to 39 words, all lengths alike often, one test set.
+TOY_ALL_LENGTHS = (
+    "data.train=synthetic:train,pairs=40000,min_words=3,max_words=39",
+    "data.dev=synthetic:dev,pairs=300,min_words=3,max_words=39",
+    "data.test={all: 'synthetic:test,pairs=600,min_words=3,max_words=39', short: null, long: null}",
+)
+
+
 class Settings(NamedTuple):
     """What a user decides about a study."""
 

@@ -39,6 +39,7 @@ class _Decoded:
         set_name = laboratory.test_set(members[0])
         self.label = label
         self.trg_lang = laboratory.place(members[0], laboratory.seeds[0]).recipe.data.trg
+        self._bleu: dict[tuple[int, float], Measured] = {}
         self.found: dict[tuple[int, float], list[Translated]] = {}
         for beam in BEAMS:
             for penalty in PENALTIES:
@@ -52,6 +53,12 @@ class _Decoded:
         found = self.found[beam, penalty]
         label = f"{self.label}, beam {beam}"
         return Sample(label, [each.hypotheses for each in found], found[0].references, self.trg_lang)
+
+    def bleu(self, beam: int, penalty: float) -> Measured:
+        """BLEU with its interval, resampled once."""
+        if (beam, penalty) not in self._bleu:
+            self._bleu[beam, penalty] = measured_bleu(self.sample(beam, penalty))
+        return self._bleu[beam, penalty]
 
     def steps(self, beam: int, penalty: float) -> int:
         """Decoder steps of the first seed, every model's."""
@@ -71,7 +78,7 @@ def report(laboratory: Laboratory) -> Findings:
     ensemble = _Decoded(laboratory, f"ensemble of {N_MEMBERS}", members)
     penalty = 1.0
     cheap, dear = ensemble.steps(2, penalty), single.steps(12, penalty)
-    gains = [measured_bleu(ensemble.sample(beam, penalty)).mean for beam in (1, 2, 12)]
+    gains = [ensemble.bleu(beam, penalty).mean for beam in (1, 2, 12)]
     share = (gains[1] - gains[0]) / (gains[2] - gains[0]) if gains[2] > gains[0] else 0.0
     verdicts = [
         beats(
@@ -117,7 +124,7 @@ def _table(decoded: _Decoded, number: int) -> Table:
                     penalty,
                     beam,
                     paper.get(beam) if penalty == PENALTIES[0] else None,
-                    measured_bleu(sample),
+                    decoded.bleu(beam, penalty),
                     ratio,
                     decoded.search_errors(beam, penalty),
                     decoded.steps(beam, penalty),
@@ -139,7 +146,7 @@ def _curves(*systems: _Decoded) -> Picture:
     lines = {}
     for decoded in systems:
         for penalty in PENALTIES:
-            found = {beam: measured_bleu(decoded.sample(beam, penalty)) for beam in BEAMS}
+            found = {beam: decoded.bleu(beam, penalty) for beam in BEAMS}
             lines[f"{decoded.label}, penalty {penalty:g}"] = [
                 point(place, bleu) for place, bleu in enumerate(found.values())
             ]

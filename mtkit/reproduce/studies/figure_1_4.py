@@ -6,7 +6,7 @@ from mtkit.evaluate.length import length_groups
 from mtkit.reproduce.bleu_rows import by_length
 from mtkit.reproduce.findings import Findings
 from mtkit.reproduce.laboratory import Laboratory
-from mtkit.reproduce.study import Settings, Training
+from mtkit.reproduce.study import TOY_ALL_LENGTHS, Settings, Training
 from mtkit.reproduce.verdict import falls_with_length, stays_flat
 
 TITLE = "Figure 1-4: BLEU against the length of the source"
@@ -27,18 +27,13 @@ _PAPER_RECIPES = {
     "Luong global": "luong_global",
     "Transformer": "transformer_base",
 }
-_TOY = (
-    "data.train=synthetic:train,pairs=40000,min_words=3,max_words=39",
-    "data.dev=synthetic:dev,pairs=300,min_words=3,max_words=39",
-    "data.test={all: 'synthetic:test,pairs=600,min_words=3,max_words=39', short: null, long: null}",
-)
 
 
 def trainings(settings: Settings) -> list[Training]:
     scale = settings.scale
     if scale == "paper":
         return [Training(label, f"wmt14/{name}.yaml") for label, name in _PAPER_RECIPES.items()]
-    own = _TOY if scale == "toy" else ()
+    own = TOY_ALL_LENGTHS if scale == "toy" else ()
     return [Training(label, f"{scale}/{name}.yaml", own) for label, name in _RECIPES.items()]
 
 

@@ -10,7 +10,7 @@ from mtkit.evaluate.length import length_groups
 from mtkit.reproduce.bleu_rows import bar, by_length, measured_bleu, signature
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory
-from mtkit.reproduce.study import Scale, Settings, Training
+from mtkit.reproduce.study import TOY_ALL_LENGTHS, Scale, Settings, Training
 from mtkit.reproduce.verdict import Sample, beats, falls_with_length, stays_flat
 
 TITLE = "Table 1-1: RNNencdec against RNNsearch at two caps of the training length"
@@ -21,13 +21,7 @@ SUBJECT = (
     "sentences with an unknown word on either side."
 )
 
-TOY_TEST = "synthetic:test,pairs=600,min_words=3,max_words=39"
-_TOY = (
-    "data.train=synthetic:train,pairs=40000,min_words=3,max_words=39",
-    "data.dev=synthetic:dev,pairs=300,min_words=3,max_words=39",
-    "data.test={all: '" + TOY_TEST + "', short: null, long: null}",
-    "text={subword: word, vocab_size: 4000, shared_vocab: false}",
-)
+_TOY = (*TOY_ALL_LENGTHS, "text={subword: word, vocab_size: 4000, shared_vocab: false}")
 _CAPS: dict[Scale, tuple[int, int]] = {"toy": (15, 25), "multi30k": (30, 50), "paper": (30, 50)}
 
 # BLEU of all sentences and of those without unknown words, WMT14 En-Fr; the chapter prints the first column.
