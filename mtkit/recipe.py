@@ -99,6 +99,13 @@ class DataSection(Section):
     train: Annotated[_AFilePair | _AName | _Sources, Discriminator(_kind_of_source)] = Field(
         description="training bitext, one source or a list"
     )
+    share: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="part of the training pairs to learn from, spread evenly over each source, for learning curves; "
+        "the vocabulary is still learned from all",
+    )
     dev: Source = Field(description="development bitext: measured while training, never learned from")
     test: dict[Name, Source] = Field(default_factory=dict, description="test sets by name, for mtkit evaluate")
     filters: FilterSection = FilterSection()

@@ -83,7 +83,6 @@ def learn_recall(
     recurrent_scale multiplies the recurrent matrix at the start, which is orthogonal.
     """
     torch.manual_seed(seed)
-    generator = torch.Generator().manual_seed(seed)
     model = Recaller(kind, d_hidden)
     with torch.no_grad():
         recurrent = model.cell.recurrent
@@ -91,6 +90,20 @@ def learn_recall(
         recurrent.weight.mul_(recurrent_scale)
     optimizer: torch.optim.Optimizer
     optimizer = torch.optim.SGD(model.parameters(), lr) if sgd else torch.optim.Adam(model.parameters(), lr)
+    return learn(model, delay, optimizer, updates=updates, clip_norm=clip_norm, seed=seed)
+
+
+def learn(
+    model: nn.Module,
+    delay: int,
+    optimizer: torch.optim.Optimizer,
+    *,
+    updates: int,
+    clip_norm: float | None = 1.0,
+    seed: int = 1,
+) -> Recall:
+    """Train any model of tokens [batch, 1 + delay] -> logits [batch, symbols] on the task, and test it."""
+    generator = torch.Generator().manual_seed(seed)
     losses, norms = [], []
     for _ in range(updates):
         tokens, symbols = draw(64, delay, generator)

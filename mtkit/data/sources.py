@@ -204,6 +204,23 @@ class Synthetic(Bitext):
         return json.dumps(["synthetic", self._split, self._reverse, sorted(self._numbers.items()), code.hexdigest()])
 
 
+class Thinned(Bitext):
+    """A share of another bitext's pairs, spread evenly over it: of a tenth, every tenth pair."""
+
+    def __init__(self, whole: Bitext, share: float) -> None:
+        super().__init__(f"{whole.name} ({share:.3g} of it)", whole.files)
+        self._whole, self._share = whole, share
+
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        for row, pair in enumerate(self._whole.pairs()):
+            self.invalid = self._whole.invalid
+            if int((row + 1) * self._share) > int(row * self._share):
+                yield pair
+
+    def _format(self) -> str:
+        return json.dumps(["thinned", self._share, self._whole._format()])
+
+
 def open_bitext(source: FilePair | str, *, src: str, trg: str, root: str | Path) -> Bitext:
     """The bitext that a recipe's source names; relative paths start from `root`.
 

@@ -25,6 +25,21 @@ def word_links(
 ) -> set[Link]:
     """For each target word the source word that it looks at most (Luong et al. 2015, §5.5).
 
+    Args and Raises: see `word_weights`.
+    """
+    weights = word_weights(attention, src_pieces, trg_pieces, src_words, trg_words)
+    return {(int(row.argmax()), word) for word, row in enumerate(weights) if row.max(initial=0) > 0}
+
+
+def word_weights(
+    attention: ArrayLike,
+    src_pieces: Sequence[str],
+    trg_pieces: Sequence[str],
+    src_words: Sequence[str],
+    trg_words: Sequence[str],
+) -> np.ndarray:
+    """Attention from words to words, [target words, source words].
+
     The weights of a word's pieces are summed over the source and averaged over the target.
 
     Args:
@@ -42,11 +57,7 @@ def word_links(
         n_pieces[trg_word] += 1
         for column, src_word in enumerate(of_src):
             by_word[trg_word, src_word] += weights[row, column]
-    return {
-        (int(by_word[word].argmax()), word)
-        for word in range(len(trg_words))
-        if n_pieces[word] > 0 and by_word[word].max() > 0
-    }
+    return by_word / np.maximum(n_pieces, 1)[:, None]
 
 
 def piece_words(pieces: Sequence[str], words: Sequence[str]) -> list[int]:
@@ -54,7 +65,8 @@ def piece_words(pieces: Sequence[str], words: Sequence[str]) -> list[int]:
 
     Raises: ValueError when they are not the same text.
     """
-    letters = [piece.replace(_BLANK, "").replace(MARK, "") for piece in pieces]
+    # French sets a no-break space before its colon: no letter of a word, but one of a piece.
+    letters = ["".join(piece.replace(_BLANK, "").replace(MARK, "").split()) for piece in pieces]
     if "".join(letters) != "".join(words):
         raise ValueError(f"the pieces {' '.join(pieces)} are not the words {' '.join(words)}")
     word_of_letter = [number for number, word in enumerate(words) for _ in word]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from mtkit.errors import RequestError
 from mtkit.reproduce import study as studies
 from mtkit.reproduce.laboratory import Laboratory, Place
+from mtkit.reproduce.published import PUBLICATIONS, Cost
 from mtkit.reproduce.report import Origin, write_report, write_summary
 from mtkit.text.lines import open_output
 from mtkit.train.experiment import train
@@ -74,7 +75,9 @@ def plan_text(title: str, places: Sequence[Place], share: float | None) -> str:
         state = "finished" if place.is_finished else "begun" if read_metrics(place.run) else "missing"
         minutes = None if place.is_finished else _expected(place, places, share)
         at_most = f", about {minutes_text(minutes)}" if minutes is not None else ""
-        lines.append(f"  {place.name:<{width}}  {place.recipe.name:<24} {state}{at_most}")
+        cost = None if place.is_finished else _published_cost(place)
+        published = f", in the paper {_cost_text(cost)}" if cost else ""
+        lines.append(f"  {place.name:<{width}}  {place.recipe.name:<24} {state}{at_most}{published}")
     left = _minutes_left([place for place in places if not place.is_finished], places, share)
     if left:
         lines.append(f"about {minutes_text(left)} of training, then translating and scoring")
@@ -122,8 +125,23 @@ def check_scale(laboratory: Laboratory, name: str, *, agreed: bool) -> None:
         return
     study = studies.load(name)
     places = laboratory.places(study.trainings(laboratory.settings))
-    if places:
-        raise RequestError(
-            f"{name}: --scale paper trains {len(places)} models of the published sizes on their corpora, days to weeks "
-            "of GPU time each; add --yes to start\n" + plan_text(study.TITLE, places, None)
-        )
+    costs = [_published_cost(place) for place in places if not place.is_finished]
+    if not costs:
+        return
+    known = [cost.gpu_days for cost in costs if cost is not None]
+    unknown = f" (of {len(costs) - len(known)} there is no figure)" if len(known) < len(costs) else ""
+    raise RequestError(
+        f"{name}: --scale paper trains {len(costs)} models of the published sizes on their corpora; such trainings "
+        f"took the papers' authors {sum(known):.0f} GPU-days together{unknown}, on GPUs of their years; add --yes to "
+        "start\n" + plan_text(study.TITLE, places, None)
+    )
+
+
+def _published_cost(place: Place) -> Cost | None:
+    """What the training took that a recipe repeats, or varies."""
+    return PUBLICATIONS[place.recipe.paper].cost if place.recipe.paper else None
+
+
+def _cost_text(cost: Cost) -> str:
+    gpus = "one GPU" if cost.n_gpus == 1 else f"{cost.n_gpus} GPUs"
+    return f"{gpus}, {cost.days:.1f} days ({cost.where})"

@@ -19,6 +19,18 @@ class Setting(NamedTuple):
     deviation: str = ""  # why the recipe of recipes/wmt14 has another value; "" = it has this one
 
 
+class Cost(NamedTuple):
+    """What a paper's authors spent on training."""
+
+    n_gpus: int
+    days: float
+    where: str  # in the paper, with the GPU if it is named
+
+    @property
+    def gpu_days(self) -> float:
+        return self.n_gpus * self.days
+
+
 class Publication(NamedTuple):
     """A published system."""
 
@@ -26,6 +38,7 @@ class Publication(NamedTuple):
     url: str
     settings: tuple[Setting, ...]
     notes: tuple[str, ...]  # what no setting can say
+    cost: Cost | None = None  # None: not known
 
 
 _NO_SELECTION = (
@@ -168,12 +181,14 @@ PUBLICATIONS = {
         "https://arxiv.org/abs/1409.3215",
         (*_SUTSKEVER, Setting("model.reverse_source", True, "§3.3")),
         _SUTSKEVER_NOTES,
+        Cost(8, 10, "§3.5"),
     ),
     "sutskever2014-forward": Publication(
         "Sutskever, Vinyals and Le (2014): one deep LSTM, the source read forwards",
         "https://arxiv.org/abs/1409.3215",
         (*_SUTSKEVER, Setting("model.reverse_source", False, "§3.3, table 1")),
         _SUTSKEVER_NOTES,
+        Cost(8, 10, "§3.5"),
     ),
     "bahdanau2015-rnnencdec-30": Publication(
         "Bahdanau, Cho and Bengio (2015): RNNencdec-30, after Cho et al. (2014)",
@@ -184,6 +199,7 @@ PUBLICATIONS = {
             Setting("train.updates", 846_000, "table 2"),
         ),
         _BAHDANAU_NOTES,
+        Cost(1, 109 / 24, "table 2"),
     ),
     "bahdanau2015-rnnencdec-50": Publication(
         "Bahdanau, Cho and Bengio (2015): RNNencdec-50, after Cho et al. (2014)",
@@ -194,6 +210,7 @@ PUBLICATIONS = {
             Setting("train.updates", 600_000, "table 2"),
         ),
         _BAHDANAU_NOTES,
+        Cost(1, 108 / 24, "table 2"),
     ),
     "bahdanau2015-rnnsearch-30": Publication(
         "Bahdanau, Cho and Bengio (2015): RNNsearch-30",
@@ -204,6 +221,7 @@ PUBLICATIONS = {
             Setting("train.updates", 471_000, "table 2"),
         ),
         _BAHDANAU_NOTES,
+        Cost(1, 113 / 24, "table 2"),
     ),
     "bahdanau2015-rnnsearch-50": Publication(
         "Bahdanau, Cho and Bengio (2015): RNNsearch-50",
@@ -214,6 +232,7 @@ PUBLICATIONS = {
             Setting("train.updates", 288_000, "table 2"),
         ),
         _BAHDANAU_NOTES,
+        Cost(1, 111 / 24, "table 2"),
     ),
     "luong2015-global": Publication(
         "Luong, Pham and Manning (2015): global attention (dot), input feeding, dropout",
@@ -224,6 +243,7 @@ PUBLICATIONS = {
             Setting("model.score", "dot", "§3.1, table 4"),
         ),
         _LUONG_NOTES,
+        Cost(1, 10, "§4.1, a K40, 7 to 10 days"),
     ),
     "luong2015-local-p": Publication(
         "Luong, Pham and Manning (2015): local-p attention (general), input feeding, dropout",
@@ -236,6 +256,7 @@ PUBLICATIONS = {
             Setting("model.gaussian", "paper", "eq. 10"),
         ),
         _LUONG_NOTES,
+        Cost(1, 10, "§4.1, a K40, 7 to 10 days"),
     ),
     "gehring2017": Publication(
         "Gehring et al. (2017): ConvS2S, English-German",
@@ -271,6 +292,7 @@ PUBLICATIONS = {
             "each validation that is not the best so far.",
             "The exponent of the length is tuned on newstest2015 (§4.3); its value is not given.",
         ),
+        Cost(1, 18.5, "§5.1"),
     ),
     "kalchbrenner2016": Publication(
         "Kalchbrenner et al. (2016): ByteNet, English-German characters",
@@ -306,6 +328,7 @@ PUBLICATIONS = {
             Setting("train.average_last", 5, "§6.1"),
         ),
         _VASWANI_NOTES,
+        Cost(8, 0.5, "§5.2, P100"),
     ),
     "vaswani2017-big": Publication(
         "Vaswani et al. (2017): Transformer big, English-German",
@@ -320,5 +343,6 @@ PUBLICATIONS = {
             Setting("train.average_last", 20, "§6.1"),
         ),
         _VASWANI_NOTES,
+        Cost(8, 3.5, "§5.2, P100"),
     ),
 }

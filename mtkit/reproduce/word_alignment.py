@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mtkit.analyze.attention_maps import TOP, AttentionMap, attention_maps
 from mtkit.checkpoint import LoadedModel
 from mtkit.data.batch import make_batch
-from mtkit.evaluate.alignment import Link, word_links
+from mtkit.evaluate.alignment import Link, word_links, word_weights
 from mtkit.text.syntax import split_words
 
 _BATCH = 50
@@ -32,9 +33,24 @@ def reference_links(loaded: LoadedModel, sources: Sequence[str], references: Seq
 
     Raises: ValueError for text that the tokenizer changes.
     """
+    return [word_links(*each) for each in _attention_over_words(loaded, sources, references)]
+
+
+def reference_weights(loaded: LoadedModel, sources: Sequence[str], references: Sequence[str]) -> list[np.ndarray]:
+    """The attention of each reference over its source, [target words, source words]; words as `reference_links` counts
+    them.
+
+    Raises: ValueError for text that the tokenizer changes.
+    """
+    return [word_weights(*each) for each in _attention_over_words(loaded, sources, references)]
+
+
+def _attention_over_words(
+    loaded: LoadedModel, sources: Sequence[str], references: Sequence[str]
+) -> Iterator[tuple[np.ndarray, list[str], list[str], list[str], list[str]]]:
+    """Of each pair the map, [target pieces, source pieces], both sides' pieces and both sides' words."""
     tokenizers = loaded.tokenizers
     device = next(loaded.model.parameters()).device
-    found = []
     for start in range(0, len(sources), _BATCH):
         src, trg = sources[start : start + _BATCH], references[start : start + _BATCH]
         batch = make_batch(tokenizers.src.encode(src), tokenizers.trg.encode(trg)).to(device)
@@ -42,6 +58,4 @@ def reference_links(loaded: LoadedModel, sources: Sequence[str], references: Seq
         for maps, (src_pieces, trg_pieces), one, other in zip(
             attention_maps(loaded.model, batch), pieces, src, trg, strict=True
         ):
-            words = split_words(one), split_words(other)
-            found.append(word_links(aligning_map(maps).numpy(), src_pieces, trg_pieces, *words))
-    return found
+            yield aligning_map(maps).numpy(), src_pieces, trg_pieces, split_words(one), split_words(other)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
-from mtkit.data.sources import Bitext, check_aligned, open_bitext
+from mtkit.data.sources import Bitext, Thinned, check_aligned, open_bitext
 from mtkit.data.store import TokenStore, build_store
 from mtkit.recipe import DataSection, Recipe, TextSection
 from mtkit.text.tokenizer import Tokenizers, learn
@@ -22,6 +22,7 @@ class Corpora(NamedTuple):
     """The bitexts of a recipe, opened and found aligned."""
 
     train: tuple[Bitext, ...]
+    vocabulary: tuple[Bitext, ...]  # what it is learned from: the whole of `train`
     dev: Bitext
     tests: dict[str, Bitext]
     n_train_pairs: int
@@ -40,10 +41,11 @@ def open_corpora(data: DataSection) -> Corpora:
 
     sources = data.train if isinstance(data.train, list) else [data.train]
     # All are opened first: a mistyped test set is found before a long training text is counted.
-    train, dev = tuple(open_one(source) for source in sources), open_one(data.dev)
+    whole, dev = tuple(open_one(source) for source in sources), open_one(data.dev)
+    train = whole if data.share == 1 else tuple(Thinned(bitext, data.share) for bitext in whole)
     tests = {name: open_one(source) for name, source in data.test.items()}
     n_held_out = {name: check_aligned(bitext) for name, bitext in {"dev": dev, **tests}.items()}
-    return Corpora(train, dev, tests, sum(check_aligned(bitext) for bitext in train), n_held_out)
+    return Corpora(train, whole, dev, tests, sum(check_aligned(bitext) for bitext in train), n_held_out)
 
 
 def learn_tokenizers(corpora: Corpora, text: TextSection, say: Say) -> Tokenizers:
@@ -71,7 +73,7 @@ def learn_tokenizers(corpora: Corpora, text: TextSection, say: Say) -> Tokenizer
 
 
 def _lines(corpora: Corpora, sides: tuple[int, ...]) -> Iterator[str]:
-    for bitext in corpora.train:
+    for bitext in corpora.vocabulary:
         for pair in bitext.pairs():
             for side in sides:
                 yield pair[side]

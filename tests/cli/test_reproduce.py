@@ -212,4 +212,7 @@ def test_the_published_size_waits_for_a_yes(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "add --yes to start" in result.stderr
     assert "RNNsearch-50, seed 1" in result.stderr
+    assert "one GPU, 4.6 days (table 2)" in result.stderr, "111 hours"
+    # 109 + 113 + 108 + 111 hours
+    assert "took the papers' authors 18 GPU-days together, on GPUs" in result.stderr.replace("\n", " ")
     assert not (tmp_path / "out").exists()

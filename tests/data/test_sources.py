@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from mtkit.data.sources import Bitext, check_aligned, needs_languages, open_bitext
+from mtkit.data.sources import Bitext, Thinned, check_aligned, needs_languages, open_bitext
 from mtkit.errors import DataError
 from mtkit.recipe import FilePair
 
@@ -103,6 +103,18 @@ def test_invalid_utf8_is_counted_over_both_sides_and_anew_each_time(root):
     for _ in range(2):
         assert list(bitext.pairs()) == [("a\ufffd", "A\ufffd"), ("b", "B\ufffd")]
         assert bitext.invalid == 3
+
+
+def test_a_share_is_spread_evenly_over_the_bitext(root):
+    (root / "t.en").write_bytes(b"".join(b"%d\n" % n for n in range(10)) + b"\xff\n")
+    (root / "t.de").write_bytes(b"x\n" * 11)
+    whole = open_one(root, "t")
+    half, third = Thinned(whole, 0.5), Thinned(whole, 0.3)
+    assert [src for src, _ in half.pairs()] == ["1", "3", "5", "7", "9"]
+    assert half.invalid == 1, "the line that was read behind the last pair counts too"
+    assert [src for src, _ in third.pairs()] == ["3", "6", "9"]
+    assert check_aligned(half) == 5
+    assert len({each.fingerprint() for each in (whole, half, third)}) == 3
 
 
 def test_quotes_in_tsv_are_plain_characters(root):

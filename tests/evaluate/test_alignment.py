@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from mtkit.evaluate.alignment import alignment_error_rate, piece_words, word_links
+from mtkit.evaluate.alignment import alignment_error_rate, piece_words, word_links, word_weights
 
 
 def test_pieces_belong_to_the_word_of_their_first_letter() -> None:
     assert piece_words(["▁The", "▁do", "g", "▁sle", "eps."], ["The", "dog", "sleeps", "."]) == [0, 1, 1, 2, 2]
     assert piece_words(["▁dog", "▁▂."], ["dog", "."]) == [0, 1], "words and punctuation apart have a mark of their own"
     assert piece_words(["▁", "The", "▁dog", "."], ["The", "dog", "."]) == [0, 0, 1, 2]
+    assert piece_words(["▁deux\u00a0", ":", "▁un"], ["deux", ":", "un"]) == [0, 1, 2], "a no-break space is no letter"
 
 
 def test_pieces_of_another_text_are_refused() -> None:
@@ -28,6 +30,12 @@ def test_a_word_is_linked_to_what_its_pieces_look_at_most() -> None:
     ]
     found = word_links(attention, ["▁the", "▁do", "g"], ["▁der", "▁Hun", "d"], ["the", "dog"], ["der", "Hund"])
     assert found == {(0, 0), (1, 1)}
+
+
+def test_weights_of_pieces_are_summed_over_source_words_and_averaged_over_target_words() -> None:
+    attention = [[0.5, 0.3, 0.2], [0.1, 0.3, 0.4]]
+    found = word_weights(attention, ["▁a", "▁b", "c"], ["▁x", "y"], ["a", "bc"], ["xy"])
+    assert found == pytest.approx(np.array([[0.3, 0.6]]))
 
 
 def test_a_word_that_looks_at_no_word_has_no_link() -> None:

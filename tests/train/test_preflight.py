@@ -11,8 +11,9 @@ from torch import nn
 
 from mtkit.errors import TrainingError
 from mtkit.recipe import Recipe
+from mtkit.text.tokenizer import UNK_ID
 from mtkit.train import experiment, preflight
-from mtkit.train.corpus import count_overlap, open_corpora
+from mtkit.train.corpus import build_train_store, count_overlap, learn_tokenizers, open_corpora
 from mtkit.train.experiment import train
 from mtkit.train.log import LOG_FILE
 from mtkit.train.trainer import Position, Trainer
@@ -61,6 +62,22 @@ def test_pairs_that_differ_in_blanks_and_case_are_the_same_pair(make_recipe: Mak
     corpora = open_corpora(make_recipe(data={"root": str(tmp_path)}).data)
     assert corpora.n_train_pairs == 2
     assert count_overlap(corpora) == {"dev": 2}
+
+
+def test_of_a_share_the_model_learns_and_of_all_pairs_the_vocabulary(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    """CH-128: the points of a learning curve have one vocabulary."""
+    write(tmp_path, "train", ["one", "two", "three", "four"], ["eins", "zwei", "drei", "vier"])
+    write(tmp_path, "dev", ["one"], ["eins"])
+    recipe = make_recipe(
+        data={"root": str(tmp_path), "share": 0.5}, text={"subword": "word", "vocab_size": 20, "shared_vocab": False}
+    )
+    corpora = open_corpora(recipe.data)
+    assert corpora.n_train_pairs == 2
+    tokenizers = learn_tokenizers(corpora, recipe.text, lambda _: None)
+    assert UNK_ID not in tokenizers.src.encode(["one two three four"])[0]
+    store = build_train_store(corpora, recipe, tokenizers)
+    _, trg_rows = store.rows(range(len(store)))
+    assert tokenizers.trg.decode([row.tolist() for row in trg_rows]) == ["zwei", "vier"]
 
 
 def test_the_rehearsal_leaves_weights_and_random_numbers_alone(

@@ -22,8 +22,8 @@ from mtkit.models import TranslationModel
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Translated
 from mtkit.reproduce.study import Settings, Training
-from mtkit.reproduce.verdict import Outcome, Verdict
-from mtkit.reproduce.word_alignment import aligning_map, reference_links
+from mtkit.reproduce.verdict import INTERVAL_RULE, Outcome, Verdict, interval_above_zero
+from mtkit.reproduce.word_alignment import aligning_map, reference_links, reference_weights
 from mtkit.text.syntax import split_words
 from mtkit.text.tokenizer import PAD_ID
 
@@ -37,6 +37,7 @@ _N_PAIRS = 100  # sentences that are looked at
 _N_GRADIENTS = 30
 _N_GRADIENT_STEPS = 6  # target positions of each whose gradients are taken
 _ALIKE = 0.1  # nats of Jensen-Shannon divergence below which two heads do the same
+_FEWEST_NEGATED = 20  # sentences that a claim about negation takes
 _PICTURE_WORDS = range(6, 13)
 
 
@@ -73,7 +74,7 @@ def report(laboratory: Laboratory) -> Findings:
     untrained = _heads(attention_maps(_untrained(transformer.loaded), transformer.batch))
     verdicts = [
         *alignment_verdicts,
-        _negation(laboratory),
+        _negation(search, translated),
         _sharpening(heads, untrained),
         _sparsity(heads),
         _blocks(transformer, translated),
@@ -197,10 +198,34 @@ def _share_right(found: Sequence[set[Link]], gold: Sequence[Sequence[Link]]) -> 
     return n_right / n_all if n_all else 0.0
 
 
-def _negation(laboratory: Laboratory) -> Verdict:
+def _negation(looked: _Looked, translated: Translated) -> Verdict:
+    """CH-35: English 'not' in the attention of French 'ne' and 'pas', in sentences that have each of them once."""
     statement = "one source word is looked at for two target words (not, ne … pas)"
-    reason = "needs French, a corpus with negated sentences, and a look at single maps: mtkit attention draws them"
-    return Verdict("CH-35", statement, "cannot be tested at this scale", reason, "needs an English to French model")
+    data = looked.loaded.recipe.data
+    pairs = list(zip(translated.sources, translated.references, strict=True))
+    is_french = (data.src, data.trg) == ("en", "fr")
+    negated = [(pair, words) for pair in pairs if is_french and (words := negation_words(*pair))][:_N_PAIRS]
+    if len(negated) < _FEWEST_NEGATED:
+        reason = f"it takes English and French and {_FEWEST_NEGATED} negated test sentences; there are {len(negated)}"
+        return Verdict("CH-35", statement, "cannot be tested at this scale", reason, INTERVAL_RULE)
+    weights = reference_weights(looked.loaded, [src for (src, _), _ in negated], [trg for (_, trg), _ in negated])
+    values = [
+        min(found[first, negation], found[second, negation]) - 1 / found.shape[1]
+        for found, (_, (negation, first, second)) in zip(weights, negated, strict=True)
+    ]
+    what = f"{looked.label}: the weight on 'not', of 'ne' or of 'pas', whichever is less, above an even share"
+    return interval_above_zero("CH-35", statement, np.array(values), what)
+
+
+def negation_words(src: str, trg: str) -> tuple[int, int, int] | None:
+    """Where 'not', 'ne' and 'pas' stand, if each stands there once."""
+    english, french = (split_words(text.lower().replace("\u2019", "'")) for text in (src, trg))
+    found = (
+        [place for place, word in enumerate(english) if word in ("not", "cannot") or word.endswith("n't")],
+        [place for place, word in enumerate(french) if word == "ne" or word.startswith("n'")],
+        [place for place, word in enumerate(french) if word == "pas"],
+    )
+    return (found[0][0], found[1][0], found[2][0]) if [len(each) for each in found] == [1, 1, 1] else None
 
 
 # --- What heads do ----------------------------------------------------------------------------------------------------

@@ -129,6 +129,10 @@ class _Pruned:
         self.by_importance = {share: self._sample(f"{share:.0%} gone", lines) for share, lines in by_importance.items()}
         self.at_random = {share: self._sample(f"{share:.0%} gone at random", each) for share, each in at_random.items()}
         self.one_left = {site: self._sample(f"one head in {site}", lines) for site, lines in one_left.items()}
+        self._bleu = {
+            "least important first": {share: measured_bleu(each) for share, each in self.by_importance.items()},
+            "at random": {share: measured_bleu(each) for share, each in self.at_random.items()},
+        }
 
     def _translate(self, loaded: LoadedModel, gone: Sequence[Head], label: str) -> list[str]:
         translator = Translator.of(
@@ -146,15 +150,12 @@ class _Pruned:
         return Sample(label, hypotheses, self.references, self.trg_lang)
 
     def table(self) -> Table:
-        rows: list[list[Cell]] = [
-            [100 * share, measured_bleu(self.by_importance[share]), measured_bleu(self.at_random[share])]
-            for share in SHARES
-        ]
-        header = ("heads taken away, %", "least important first", "at random")
+        rows: list[list[Cell]] = [[100 * share, *(found[share] for found in self._bleu.values())] for share in SHARES]
+        header = ("heads taken away, %", *self._bleu)
         return Table("pruning", f"BLEU of the model with {PRUNED} heads, greedy, some taken away", header, rows)
 
     def site_table(self) -> Table:
-        whole = measured_bleu(self.by_importance[0.0]).mean
+        whole = self._bleu["least important first"][0.0].mean
         rows: list[list[Cell]] = []
         for site, sample in self.one_left.items():
             bleu = measured_bleu(sample)
@@ -163,10 +164,9 @@ class _Pruned:
         return Table("one-head", "One layer at a time with a single head", header, rows)
 
     def picture(self) -> Picture:
-        lines = {}
-        for name, samples in (("least important first", self.by_importance), ("at random", self.at_random)):
-            found = {share: measured_bleu(sample) for share, sample in samples.items()}
-            lines[name] = [point(100 * share, each) for share, each in found.items()]
+        lines = {
+            name: [point(100 * share, each) for share, each in found.items()] for name, found in self._bleu.items()
+        }
         figure = line_figure(lines, x_label="heads taken away, %", y_label="BLEU, greedy")
         return Picture("pruning", "BLEU with heads taken away", figure, "Bands: 95% bootstrap intervals.")
 

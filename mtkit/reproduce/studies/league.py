@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+from mtkit.analyze.long_lag import FIELD, Family, accuracy_at_distance
+from mtkit.analyze.memory_span import N_SYMBOLS
 from mtkit.evaluate.charts import Point, line_figure
 from mtkit.models import load
 from mtkit.reproduce.bleu_rows import measured_bleu, signature
 from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory
 from mtkit.reproduce.study import Settings, Training
-from mtkit.reproduce.verdict import Sample, beats
+from mtkit.reproduce.verdict import Sample, Verdict, beats, gains_more
 from mtkit.train.log import dev_curve
 
 TITLE = "League: every system from Seq2Seq to the Transformer on one corpus"
 SUBJECT = (
     "One bitext, one vocabulary, one search, one metric. With --match params all widths of a system are scaled "
     "together until it has as many parameters as the others; with --match time each trains for the same minutes at a "
-    "rate that needs no end to be set."
+    "rate that needs no end to be set. Beside them a Transformer with a quarter of the parameters, and one system of "
+    "each family trained on a tenth of the bitext; and one layer of each family that recalls a symbol over a distance."
 )
 
 _SYSTEMS = {
@@ -31,6 +36,15 @@ _SYSTEMS = {
 _PUBLISHED = {**_SYSTEMS, "RNNencdec": "rnnencdec_50", "RNNsearch": "rnnsearch_50", "Transformer": "transformer_base"}
 _PARAMETERS = {"toy": 2_400_000, "multi30k": 8_000_000}
 _MINUTES = {"toy": 3, "multi30k": 20}
+_FAMILIES = ("RNNsearch", "ConvS2S", "Transformer")
+_SHARE = 0.1  # of the bitext, for the trainings on little
+_LITTLE_UPDATES = {
+    "toy": {"RNNsearch": 1500, "ConvS2S": 500, "Transformer": 500},
+    "multi30k": {"RNNsearch": 1000, "ConvS2S": 1000, "Transformer": 1600},
+}  # about half of the recipes': five times the passes
+_SMALL, _BIG = "Transformer, a quarter", "Transformer big"
+_DISTANCES = (5, 10, 20, 50, 100)
+_RECALLED = 0.5  # accuracy at which a symbol counts as recalled
 
 # BLEU of a single model on newstest2014, English to German: Luong et al. 2015 (Table 1), Kalchbrenner et al. 2016 and
 # Gehring et al. 2017 as Gehring et al. and Vaswani et al. quote them, Vaswani et al. 2017 (base). The rest is En-Fr.
@@ -40,22 +54,41 @@ _PAPER_FRENCH = {"Seq2Seq": 30.59, "RNNencdec": 17.82, "RNNsearch": 26.75, "Conv
 
 def trainings(settings: Settings) -> list[Training]:
     if settings.scale == "paper":
-        return [Training(label, f"wmt14/{name}.yaml") for label, name in _PUBLISHED.items()]
-    found = []
-    for label, name in _SYSTEMS.items():
-        if settings.match == "params":
-            found.append(Training(label, f"{settings.scale}/{name}.yaml", n_parameters=_PARAMETERS[settings.scale]))
-        else:
+        systems = [Training(label, f"wmt14/{name}.yaml") for label, name in _PUBLISHED.items()]
+        systems.append(Training(_BIG, "wmt14/transformer_big.yaml"))
+    else:
+        n_parameters = _PARAMETERS[settings.scale]
+        own: tuple[str, ...] = ()
+        if settings.match == "time":
             minutes = f"train.max_minutes={_MINUTES[settings.scale]}"
             own = ("train.updates=null", "train.schedule=inverse_sqrt", minutes)
-            found.append(Training(label, f"{settings.scale}/{name}.yaml", own))
-    return found
+        matched = n_parameters if settings.match == "params" else None
+        files = {label: f"{settings.scale}/{name}.yaml" for label, name in _SYSTEMS.items()}
+        systems = [Training(label, file, own, matched) for label, file in files.items()]
+        systems.append(Training(_SMALL, files["Transformer"], own, n_parameters // 4))
+    return [*systems, *(_on_little(settings, each) for each in systems if each.label in _FAMILIES)]
+
+
+def _on_little(settings: Settings, training: Training) -> Training:
+    """The same system on a share of the bitext."""
+    own = [f"data.share={_SHARE}", "train.patience=5"]
+    if settings.scale != "paper" and settings.match == "params":
+        own.append(f"train.updates={_LITTLE_UPDATES[settings.scale][training.label]}")
+    return training._replace(label=_little(training.label), overrides=(*training.overrides, *own))
+
+
+def _little(label: str) -> str:
+    return f"{label}, {_SHARE:.0%} of the text"
 
 
 def report(laboratory: Laboratory) -> Findings:
     contestants = trainings(laboratory.settings)
     set_name = laboratory.test_set(contestants[0])
     samples = {each.label: laboratory.sample(each, set_name) for each in contestants}
+    recall = {
+        family: {distance: accuracy_at_distance(family, distance) for distance in _DISTANCES}
+        for family in get_args(Family)
+    }
     attention = (samples["RNNsearch"], samples["RNNencdec"])
     verdicts = [
         beats("CH-125", "attention beats the fixed vector: RNNsearch above RNNencdec", attention),
@@ -71,6 +104,9 @@ def report(laboratory: Laboratory) -> Findings:
             "convolution with attention beats recurrence with attention",
             _pair(samples, "ConvS2S", "RNNsearch"),
         ),
+        _size_verdict(samples),
+        _recall_verdict(recall),
+        *(_data_verdict(samples, other) for other in _FAMILIES if other != "Transformer"),
     ]
     rows: list[list[Cell]] = []
     curves = {}
@@ -92,7 +128,8 @@ def report(laboratory: Laboratory) -> Findings:
                 measured_bleu(samples[training.label]),
             ]
         )
-        curves[training.label] = [Point(*point) for point in dev_curve(place.run)]
+        if training.label in _SYSTEMS:
+            curves[training.label] = [Point(*point) for point in dev_curve(place.run)]
     header = (
         *("system", "year", "papers, En-De", "papers, En-Fr", "parameters", "minutes", "target tokens/s"),
         *("dev perplexity", "BLEU"),
@@ -108,9 +145,56 @@ def report(laboratory: Laboratory) -> Findings:
     )
     return Findings(
         verdicts,
-        [Table("league", f"Test set {set_name}", header, rows, note)],
+        [Table("league", f"Test set {set_name}", header, rows, note), _recall_table(recall)],
         [Picture("curves", "Dev BLEU against training time, first seed", figure)],
     )
+
+
+def _size_verdict(samples: dict[str, Sample]) -> Verdict:
+    """CH-119, with the published sizes where there are, else with a quarter of the parameters."""
+    larger, smaller = (_BIG, "Transformer") if _BIG in samples else ("Transformer", _SMALL)
+    return beats("CH-119", "a larger Transformer is better", _pair(samples, larger, smaller))
+
+
+def _data_verdict(samples: dict[str, Sample], other: str) -> Verdict:
+    """CH-128: who gains more from ten times the text?"""
+    return gains_more(
+        "CH-128",
+        f"a Transformer needs data: from {_SHARE:.0%} to all of the text it gains more than {other}",
+        _pair(samples, "Transformer", _little("Transformer")),
+        _pair(samples, other, _little(other)),
+    )
+
+
+def _recall_verdict(recall: dict[Family, dict[int, float]]) -> Verdict:
+    """CH-127, one layer of recurrence, six convolutions, one layer of attention."""
+    spans = {
+        family: max((distance for distance, accuracy in found.items() if accuracy > _RECALLED), default=0)
+        for family, found in recall.items()
+    }
+    orders = (spans["attention"] > spans["convolution"], spans["convolution"] > spans["recurrence"])
+    is_reverse = spans["convolution"] < spans["recurrence"] or spans["attention"] < spans["convolution"]
+    return Verdict(
+        "CH-127",
+        "over long distances attention is better than convolution, and convolution than recurrence",
+        "shown" if all(orders) else "contradicted" if is_reverse else "not shown",
+        "longest distance with more than half recalled: "
+        + ", ".join(f"{family} {span}" for family, span in spans.items())
+        + f"; the convolutions see {FIELD} tokens, the recurrence is a GRU",
+        "shown: a longer distance in this order, of those that were tried; contradicted: one of the two the other way "
+        "round",
+    )
+
+
+def _recall_table(recall: dict[Family, dict[int, float]]) -> Table:
+    rows: list[list[Cell]] = [
+        [distance, *(100 * found[distance] for found in recall.values())] for distance in _DISTANCES
+    ]
+    note = (
+        f"Percent of 512 new sequences; one of {N_SYMBOLS} symbols, then noise. 64 units, 400 updates with Adam. "
+        f"One layer of GRU; six gated convolutions that see {FIELD} tokens; one layer of self-attention."
+    )
+    return Table("recall", "A symbol recalled over a distance", ("distance", *recall), rows, note, 1)
 
 
 def _pair(samples: dict[str, Sample], better: str, worse: str) -> tuple[Sample, Sample]:

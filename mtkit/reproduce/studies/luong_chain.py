@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from mtkit.evaluate.charts import bar_figure
+from mtkit.evaluate.repetition import repetition_rate
 from mtkit.reproduce.bleu_rows import bar, measured_bleu, signature
-from mtkit.reproduce.findings import Cell, Findings, Picture, Table
+from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Search
 from mtkit.reproduce.study import Settings, Training
-from mtkit.reproduce.verdict import Sample, Verdict, beats, gains_more, together
+from mtkit.reproduce.verdict import Sample, Verdict, beats, gains_more, interval_above_zero, together
 
 TITLE = "Luong's chain: base, + reverse, + dropout, + attention, + input feeding, + local-p, + <unk> replaced, ensemble"
 SUBJECT = (
@@ -76,7 +79,9 @@ def report(laboratory: Laboratory) -> Findings:
             (location_replaced, location),
         )
     )
-    return Findings(verdicts, [_table(chain)], [_bars(chain)])
+    verdicts.append(_repetition_verdict(samples[3], samples[4]))
+    bleu = [measured_bleu(sample) for sample in chain]
+    return Findings(verdicts, [_table(chain, bleu)], [_bars(chain, bleu)])
 
 
 def _ensemble(laboratory: Laboratory, members: Sequence[Training], set_name: str) -> Sample:
@@ -97,22 +102,41 @@ def _whole_chain(verdicts: Sequence[Verdict]) -> Verdict:
     )
 
 
-def _table(chain: Sequence[Sample]) -> Table:
-    bleu = [measured_bleu(sample) for sample in chain]
+def _repetition_verdict(without: Sample, feeding: Sample) -> Verdict:
+    """CH-50: does a decoder that is told where it looked repeat itself less?"""
+    rates = [_repetition_by_segment(sample) for sample in (without, feeding)]
+    return interval_above_zero(
+        "CH-50",
+        "input feeding reduces repetition",
+        rates[0] - rates[1],
+        f"repeated words, {_repeated(without)}% without, {_repeated(feeding)}% with input feeding; difference",
+    )
+
+
+def _repetition_by_segment(sample: Sample) -> np.ndarray:
+    """Repetition rate of each segment's translation, the mean over the seeds; [segments]."""
+    return np.mean([[repetition_rate([line]) for line in lines] for lines in sample.hypotheses], axis=0)
+
+
+def _repeated(sample: Sample) -> Measured:
+    return Measured(tuple(repetition_rate(lines) for lines in sample.hypotheses))
+
+
+def _table(chain: Sequence[Sample], bleu: Sequence[Measured]) -> Table:
     rows: list[list[Cell]] = []
     for number, (sample, ours, paper) in enumerate(zip(chain, bleu, _PAPER, strict=True)):
         gain = None if number == 0 else ours.mean - bleu[number - 1].mean
         paper_gain = None if number == 0 else paper - _PAPER[number - 1]
-        rows.append([sample.label, paper, paper_gain, ours, gain])
+        rows.append([sample.label, paper, paper_gain, ours, gain, _repeated(sample)])
     note = (
         "The paper: WMT14 English to German, tokenised BLEU, an ensemble of eight; the chapter quotes parts of it. "
         f"Compare the directions alone. {signature(chain[0])}"
     )
-    return Table("chain", "BLEU along the chain", ("system", "paper", "gain", "ours", "gain, ours"), rows, note)
+    header = ("system", "paper", "gain", "ours", "gain, ours", "repeated words, %")
+    return Table("chain", "BLEU along the chain", header, rows, note)
 
 
-def _bars(chain: Sequence[Sample]) -> Picture:
-    found = [measured_bleu(sample) for sample in chain]
-    bars = {"BLEU": [bar(bleu) for bleu in found]}
+def _bars(chain: Sequence[Sample], bleu: Sequence[Measured]) -> Picture:
+    bars = {"BLEU": [bar(each) for each in bleu]}
     figure = bar_figure(bars, [sample.label for sample in chain], y_label="BLEU")
     return Picture("chain", "BLEU along the chain", figure, "Whiskers: 95% bootstrap intervals.")

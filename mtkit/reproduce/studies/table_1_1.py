@@ -8,7 +8,7 @@ from mtkit.evaluate.bleu import BOOTSTRAP_SAMPLES
 from mtkit.evaluate.charts import Bar, bar_figure
 from mtkit.evaluate.length import length_groups
 from mtkit.reproduce.bleu_rows import bar, by_length, measured_bleu, signature
-from mtkit.reproduce.findings import Cell, Findings, Picture, Table
+from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory
 from mtkit.reproduce.study import TOY_ALL_LENGTHS, Scale, Settings, Training
 from mtkit.reproduce.verdict import Sample, beats, falls_with_length, stays_flat
@@ -66,14 +66,12 @@ def report(laboratory: Laboratory) -> Findings:
         falls_with_length("CH-18", "BLEU of a fixed vector falls with the length of the source", enc_long, groups),
         stays_flat("CH-32", "RNNsearch stays flat where RNNencdec falls", search_long, enc_long, groups),
     ]
+    bleu = {label: measured_bleu(sample) for label, sample in samples.items()}
     lengths, curve = by_length(list(samples.values()), sources)
     return Findings(
         verdicts,
-        [
-            _bleu_table(laboratory, models, samples, set_name),
-            lengths,
-        ],
-        [_bars(samples), curve],
+        [_bleu_table(laboratory, models, samples, bleu, set_name), lengths],
+        [_bars(bleu), curve],
         [
             "The chapter's and the paper's figures are tokenised BLEU on newstest2014, English to French, after "
             "training on 348 million words; ours are sacreBLEU on another corpus. Only the order of the systems can be "
@@ -85,7 +83,13 @@ def report(laboratory: Laboratory) -> Findings:
     )
 
 
-def _bleu_table(laboratory: Laboratory, models: Sequence[Training], samples: dict[str, Sample], set_name: str) -> Table:
+def _bleu_table(
+    laboratory: Laboratory,
+    models: Sequence[Training],
+    samples: dict[str, Sample],
+    bleu: dict[str, Measured],
+    set_name: str,
+) -> Table:
     rows: list[list[Cell]] = []
     for number, training in enumerate(models):
         system, cap = training.label.rsplit("-", 1)
@@ -99,7 +103,7 @@ def _bleu_table(laboratory: Laboratory, models: Sequence[Training], samples: dic
                 chapter_all,
                 chapter_all,
                 paper_known,
-                measured_bleu(sample),
+                bleu[training.label],
                 measured_bleu(sample, known) if known else None,
                 len(known),
             ]
@@ -123,14 +127,13 @@ def _bleu_table(laboratory: Laboratory, models: Sequence[Training], samples: dic
     )
 
 
-def _bars(samples: dict[str, Sample]) -> Picture:
-    found = {label: measured_bleu(sample) for label, sample in samples.items()}
+def _bars(bleu: dict[str, Measured]) -> Picture:
     systems: dict[str, list[Bar | None]] = {}
     caps: list[str] = []
-    for label, bleu in found.items():
+    for label, measured in bleu.items():
         system, cap = label.rsplit("-", 1)
         caps += [] if f"up to {cap} words" in caps else [f"up to {cap} words"]
-        systems.setdefault(system, []).append(bar(bleu))
+        systems.setdefault(system, []).append(bar(measured))
     return Picture(
         "bleu",
         "BLEU at both caps",
