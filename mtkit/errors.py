@@ -11,6 +11,10 @@ class TrainingError(MtkitError):
     """Training cannot go on: a diverged loss, a full disk, memory that is not there."""
 
 
+class DivergedError(TrainingError):
+    """Numbers of a model that are not finite: its losses in training, or the probabilities it gives afterwards."""
+
+
 class RequestError(MtkitError):
     """The request was wrong: exit status 2, and nothing has been written."""
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mtkit.errors import RequestError
+from mtkit.errors import DivergedError, RequestError
 from mtkit.reproduce import study as studies
-from mtkit.reproduce.laboratory import Laboratory, Place
+from mtkit.reproduce.laboratory import DIVERGED, Laboratory, Place
 from mtkit.reproduce.published import PUBLICATIONS, Cost
 from mtkit.reproduce.report import Origin, write_report, write_summary
 from mtkit.text.lines import open_output
@@ -50,6 +50,7 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
             return Conducted(None, exit_status)
     to_stderr(f"\n{name}: measuring")
     findings = study.report(laboratory)
+    findings = findings._replace(notes=[*findings.notes, *_divergences(places)])
     origin = Origin(
         name,
         study.TITLE,
@@ -88,14 +89,31 @@ def _train(laboratory: Laboratory, place: Place, share: float | None) -> int | N
     """Train one model, or go on with it; the exit status if it was stopped before its end."""
     minutes = [each for each in (share, place.recipe.train.max_minutes) if each is not None]
     recipe = laboratory.place(place.training, place.seed, max_minutes=min(minutes) if minutes else None).recipe
-    outcome = train(recipe, place.run, device=laboratory.device)
-    if outcome.interrupted:
-        return outcome.exit_status
+    try:
+        outcome = train(recipe, place.run, device=laboratory.device)
+    except DivergedError as error:
+        # That a system cannot be trained so is a finding: its best checkpoint, or what it knew last, stands for it.
+        to_stderr(f"mtkit: warning: {place.name}: diverged: {error}")
+        end = f"{DIVERGED}: {error}"
+    else:
+        if outcome.interrupted:
+            return outcome.exit_status
+        end = outcome.reason
     place.record.parent.mkdir(parents=True, exist_ok=True)
     with open_output(place.record) as stream:
-        facts = {"training": place.training.label, "seed": place.seed, "update": outcome.update, "end": outcome.reason}
+        facts = {"training": place.training.label, "seed": place.seed, "end": end}
         stream.write((json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode())
     return None
+
+
+def _divergences(places: Sequence[Place]) -> list[str]:
+    """A sentence for each training that ended because its loss was not finite any more."""
+    return [
+        f"{place.name} diverged, {place.end.removeprefix(DIVERGED + ': ').partition(';')[0]}: the best checkpoint "
+        "before that, or else the last, is what was measured; one that gives no finite probability translates nothing."
+        for place in places
+        if place.has_diverged
+    ]
 
 
 def _minutes_left(missing: Sequence[Place], places: Sequence[Place], share: float | None) -> float | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import statistics
 import sysconfig
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ import mtkit
 from mtkit.analyze.steps import counted_steps
 from mtkit.checkpoint import LoadedModel, load_model
 from mtkit.data.sources import check_aligned, open_bitext
-from mtkit.errors import RequestError
+from mtkit.errors import DivergedError, RequestError
 from mtkit.models import parse_config
 from mtkit.recipe import Recipe, load_recipe
 from mtkit.reproduce.evaluation import translate_all
@@ -33,13 +34,14 @@ from mtkit.reproduce.verdict import Sample
 from mtkit.search.ensemble import load_ensemble
 from mtkit.search.translator import Translator
 from mtkit.text.lines import open_output
-from mtkit.train.log import read_metrics
+from mtkit.train.log import read_metrics, to_stderr
 from mtkit.train.precision import resolve_device
 
 # What does not make another model: what is tested, when a machine's patience ends, what is shown and kept.
 _NO_PART_OF_A_MODEL = ("max_minutes", "keep", "seed", "sample_translations", "report_every")
 
 
+DIVERGED = "diverged"  # how the record of such a training begins to tell of its end
 _APART = 1000  # between the seeds of two members
 
 
@@ -63,6 +65,15 @@ class Place(NamedTuple):
     @property
     def is_finished(self) -> bool:
         return self.record.is_file()
+
+    @property
+    def end(self) -> str:
+        """Why the training ended, as its record has it."""
+        return str(json.loads(self.record.read_text(encoding="utf-8")).get("end", "")) if self.is_finished else ""
+
+    @property
+    def has_diverged(self) -> bool:
+        return self.end.startswith(DIVERGED)
 
 
 class Search(NamedTuple):
@@ -217,8 +228,15 @@ class Laboratory:
             src_tokenizers=joined.src_tokenizers,
             device=next(joined.model.parameters()).device,
         )
-        with counted_steps([member.model for member in members]) as steps:
-            translations, seconds = translate_all(translator, sources, label)
+        try:
+            with counted_steps([member.model for member in members]) as steps:
+                translations, seconds = translate_all(translator, sources, label)
+        except DivergedError as error:
+            if not any(place.has_diverged for place in places):
+                raise
+            to_stderr(f"mtkit: warning: {label}: {error}; it counts as translating nothing")
+            nothing = [""] * len(sources)
+            return Translated(sources, references, nothing, [-math.inf] * len(sources), 0.0, 0)
         hypotheses = [translation.text for translation in translations]
         scores = [translation.hypotheses[0].score for translation in translations]
         return Translated(sources, references, hypotheses, scores, seconds, steps.rows)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mtkit.errors import MtkitError
+from mtkit.errors import DivergedError
 from mtkit.text.tokenizer import BOS_ID, PAD_ID, UNK_ID
 
 
@@ -45,10 +45,10 @@ def best_tokens(log_probs: Tensor, count: int, *, allow_unknown: bool) -> tuple[
 def finished(tokens: list[int], log_prob: float, score: float, attention: Tensor | None = None) -> Hypothesis:
     """The hypothesis, checked.
 
-    Raises: MtkitError when the model gave no finite number, as broken weights do.
+    Raises: DivergedError when the model gave no finite number, as broken weights do.
     """
     if not math.isfinite(log_prob):
-        raise MtkitError(
+        raise DivergedError(
             f"the model gives a log-probability of {log_prob}: its weights are damaged, or training diverged; "
             "use an earlier checkpoint"
         )

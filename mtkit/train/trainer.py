@@ -32,7 +32,7 @@ from mtkit.checkpoint import (
 from mtkit.data.batch import Batch, make_batch
 from mtkit.data.batching import EpochBatches
 from mtkit.data.store import TokenStore
-from mtkit.errors import ModelError, TrainingError, is_out_of_memory
+from mtkit.errors import DivergedError, ModelError, TrainingError, is_out_of_memory
 from mtkit.models import TranslationModel
 from mtkit.recipe import TrainSection
 from mtkit.search.translator import Translator
@@ -138,14 +138,19 @@ class Trainer:
     def train(self, stop: StopRequest) -> Outcome:
         """Run to the first stopping rule, or to a checkpoint when `stop` asks for it.
 
-        Raises: TrainingError when the loss stays not finite, memory runs out or a checkpoint cannot be saved.
+        Raises: DivergedError when the loss stays not finite (the weights before it are saved), TrainingError when
+        memory runs out or a checkpoint cannot be saved.
         """
         self.started = time.monotonic() - self.position.seconds
         self.saved_update = self.position.update
         while not (reason := self._why_over()):
             if stop.requested:
                 break
-            self._one_update()
+            try:
+                self._one_update()
+            except DivergedError:
+                self._save()
+                raise
             if self.position.update % self.section.report_every == 0:
                 self._report()
             validated = self.position.update % self.section.validate_every == 0
@@ -287,7 +292,7 @@ class Trainer:
         where = f"update {update} (epoch {self.position.epoch + 1}, batch {self.position.next_batch + 1})"
         self.log.say(f"{where}: the loss or its gradient is not finite; the update is skipped")
         if self.position.n_bad >= self.section.max_bad_updates:
-            raise TrainingError(
+            raise DivergedError(
                 f"{where}: {self.position.n_bad} updates in a row without a finite loss; the checkpoints are "
                 "intact. Lower train.lr, raise train.warmup_updates or set train.clip_norm; train in another --output"
             )

@@ -181,6 +181,20 @@ def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(list((output / "models").glob("*/seed-1.json"))) == 4
 
 
+def test_a_training_that_diverges_is_a_finding(tmp_path: Path) -> None:
+    """Steps of 1e30 leave no finite loss: each training ends, is told of, and is measured with what it had."""
+    recipes = write_recipes(tmp_path / "recipes", "rnnencdec", "rnnsearch", end={"updates": 30})
+    wild = ["train.lr=1e18", "train.warmup_updates=0", "train.max_bad_updates=2", "train.schedule=constant"]
+    command = ["table-1-1", "--recipes", recipes, "--output", tmp_path / "out", "--device", "cpu", *TINY]
+    result = reproduce(*command, *(part for key in wild for part in ("--set", key)))
+    assert result.exit_code == 0, result.stderr
+    assert "RNNencdec-15, seed 1: diverged" in result.stderr
+    report = json.loads((tmp_path / "out" / "table-1-1" / "report.json").read_text(encoding="utf-8"))
+    told = [note for note in report["notes"] if "diverged" in note]
+    assert told[0].startswith("RNNencdec-15, seed 1 diverged, update ")
+    assert "updates in a row without a finite loss: the best checkpoint" in told[0]
+
+
 def test_the_studies_are_listed() -> None:
     result = reproduce()
     assert result.exit_code == 0

@@ -25,7 +25,7 @@ from mtkit.checkpoint import (
     read_state,
     read_tensors,
 )
-from mtkit.errors import MtkitError, TrainingError
+from mtkit.errors import DivergedError, MtkitError, TrainingError
 from mtkit.models import Memory, State, Step, TranslationModel
 from mtkit.recipe import Recipe, TrainSection
 from mtkit.train import trainer as trainer_module
@@ -352,6 +352,20 @@ def test_too_many_bad_updates_in_a_row_end_the_run_with_advice(
     assert updates == [3, 4, 5]
     for update in updates:
         assert all(tensor.isfinite().all() for tensor in saved_weights(tmp_path / "run", update).values())
+
+
+def test_a_run_that_diverges_saves_what_it_learned_before(
+    make_recipe: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two good updates, two skipped ones, and no checkpoint was due yet."""
+    spoil(monkeypatch, {3, 4, 5})
+    weights = weights_at(monkeypatch)
+    recipe = make_recipe(train={"updates": 20, "max_bad_updates": 3, "save_every": 10, "validate_every": 10})
+    with pytest.raises(DivergedError):
+        train(recipe, tmp_path / "run", device="cpu")
+    assert list_updates(tmp_path / "run") == [4]
+    model = load_model(tmp_path / "run").model
+    assert torch.equal(nn.utils.parameters_to_vector(model.parameters()), weights[3])
 
 
 def test_no_checkpoint_of_a_diverging_run_holds_a_number_that_is_none(make_recipe: MakeRecipe, tmp_path: Path) -> None:
