@@ -10,11 +10,14 @@ import typer
 from mtkit.errors import RequestError
 from mtkit.text.lines import print_text
 
+_LAST = 5  # checkpoints, as Transformer base averages (Vaswani et al. 2017, §6.1)
+
 
 def average(
     run: Annotated[Path, typer.Argument(help="Folder that mtkit train wrote.")],
     last: Annotated[
-        int | None, typer.Option(min=2, help="Average this many of the newest checkpoints. Default: 5.")
+        int | None,
+        typer.Option(min=2, help="Average this many of the newest checkpoints. Default: 5, or all if fewer are kept."),
     ] = None,
     updates: Annotated[
         str | None,
@@ -46,13 +49,11 @@ def average(
         raise RequestError(f"--last {last} and --updates {updates} contradict each other")
     check_run(run)
     if updates is None:
-        last = last or 5
-        chosen = list_updates(run)[-last:]
-        if len(chosen) < last:
-            raise RequestError(
-                f"{run}: holds {len(chosen)} checkpoints, fewer than --last {last}; ask for fewer, or train with a "
-                f"higher train.keep"
-            )
+        chosen = list_updates(run)[-(last or _LAST) :]
+        if len(chosen) < (last or 2):
+            wanted = f"fewer than --last {last}; ask for fewer, or" if last else "an average takes two;"
+            count = f"{len(chosen)} checkpoint{'s' if len(chosen) != 1 else ''}"
+            raise RequestError(f"{run}: holds {count}, {wanted} train with a higher train.keep")
     else:
         chosen = _numbers(updates)
     print_text(str(save_average(run, chosen, output)))

@@ -49,6 +49,17 @@ def test_an_average_is_a_model(made: Path, tmp_path: Path) -> None:
     assert (made / "best").read_text(encoding="utf-8") == "update-30\n"
 
 
+def test_without_a_number_all_that_is_kept_is_averaged(made: Path) -> None:
+    """A run keeps three checkpoints unless its recipe says otherwise."""
+    assert average(made).exit_code == 0
+    assert_is_mean(made, "average-10-30", [10, 20, 30])
+    for update in (10, 20):
+        shutil.rmtree(made / "checkpoints" / f"update-{update}")
+    result = average(made)
+    message = "holds 1 checkpoint, an average takes two; train with a higher train.keep"
+    assert (result.exit_code, result.stderr) == (2, f"mtkit: {made}: {message}\n")
+
+
 def test_updates_and_a_name_may_be_chosen(made: Path) -> None:
     assert average(made, "--updates", "30, 10,10", "--output", "average").exit_code == 0
     assert_is_mean(made, "average", [10, 30])
@@ -70,7 +81,10 @@ def test_the_average_that_training_made_is_not_replaced_unasked(made: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "RUN: holds 3 checkpoints, fewer than --last 5; ask for fewer, or train with a higher train.keep"),
+        (
+            ["--last", "5"],
+            "RUN: holds 3 checkpoints, fewer than --last 5; ask for fewer, or train with a higher train.keep",
+        ),
         (["--updates", "10,15"], "RUN: holds no checkpoint of update 15; there are 10, 20, 30"),
         (["--updates", "10,x"], "--updates: expected numbers with commas between, got '10,x'"),
         (["--updates", "10"], "an average needs the updates of at least two checkpoints"),
