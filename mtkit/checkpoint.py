@@ -269,6 +269,15 @@ def load_model(folder: Path, *, device: str | torch.device = "cpu") -> LoadedMod
     return LoadedModel(model.to(device).eval(), tokenizers, recipe, run, name, int(state["update"]))
 
 
+def weights_sum(folder: Path) -> str:
+    """The SHA-256 sum of the weights that `load_model` would load, as recorded with them.
+
+    Raises: ModelError when the folder holds no model.
+    """
+    run, name = _locate(folder)
+    return str(read_state(checkpoints_folder(run) / name)["sha256"].get(WEIGHTS_FILE))
+
+
 def check_run(folder: Path) -> None:
     """Raises: ModelError when it is no folder of a run."""
     if not folder.is_dir():

@@ -69,6 +69,8 @@ def reproduce(
     study.load(name)
     if data is not None and scale == "toy":
         raise RequestError("--data: the toy scale makes its own text; choose --scale multi30k or paper")
+    if match == "time" and name != "league":
+        raise RequestError(f"--match: is for the study league; {name} compares its systems as their recipes have them")
     overrides = [*([] if data is None else [f"data.root={data}"]), *(set_ or ())]
     laboratory = Laboratory(
         study.Settings(scale, match),

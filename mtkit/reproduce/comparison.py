@@ -15,8 +15,8 @@ from mtkit.reproduce.bleu_rows import by_length, measured_bleu, signature
 from mtkit.reproduce.evaluation import evaluate_model
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Facts, facts_of
-from mtkit.reproduce.report import Origin, write_report
-from mtkit.reproduce.verdict import BEATS_RULE, Sample, compare
+from mtkit.reproduce.report import Origin, Trained, write_report
+from mtkit.reproduce.verdict import Sample, compare
 from mtkit.text.lines import read_lines
 from mtkit.train.log import dev_curve, to_stderr
 
@@ -57,7 +57,7 @@ def compare_runs(folders: Sequence[Path], output: Path, *, device: str = "auto")
         f"Each run is tested against {runs[0].label}, the first.",
         None,
         0,
-        [(run.label, str(run.folder), run.facts) for run in runs],
+        [Trained(run.label, str(run.folder), run.facts) for run in runs],
         (time.monotonic() - begun) / 60,
         time.strftime("%Y-%m-%d"),
     )
@@ -74,11 +74,14 @@ def _labels(folders: Sequence[Path]) -> list[str]:
 
 
 def _read(folder: Path, label: str, device: str) -> Run:
-    """A run with its evaluation, which is made where there is none of its best checkpoint."""
+    """A run with its evaluation, which is made where there is none of its best checkpoint with its recipe's beam."""
     loaded = load_model(folder)
     evaluation = folder / "evaluation"
     reports = _reports(evaluation)
-    if {report["update"] for report in reports} != {loaded.update} or _lacks_a_set(reports, loaded.recipe.data.test):
+    # A set that was translated by an older checkpoint or with another beam is no fair opponent.
+    made = {(report["update"], report["beam_size"]) for report in reports}
+    as_now = {(loaded.update, loaded.recipe.search.beam_size)}
+    if made != as_now or _lacks_a_set(reports, loaded.recipe.data.test):
         to_stderr(f"{folder}: evaluating")
         evaluate_model(folder, device=device)
         reports = _reports(evaluation)
@@ -126,15 +129,19 @@ def _sets_in_common(runs: Sequence[Run]) -> list[str]:
 
 def _scores(name: str, samples: Sequence[Sample]) -> Table:
     baseline = samples[0]
+    bleus = [measured_bleu(sample) for sample in samples]
     rows: list[list[Cell]] = []
-    for sample in samples:
-        bleu = measured_bleu(sample)
+    for sample, bleu in zip(samples, bleus, strict=True):
         found = None if sample is baseline else compare(sample, baseline)
-        difference = None if found is None else bleu.mean - measured_bleu(baseline).mean
+        difference = None if found is None else bleu.mean - bleus[0].mean
         p_value = None if found is None else f"{found.p_value:.3f}"
         rows.append([sample.label, bleu, difference, p_value])
     header = ("run", "BLEU", f"difference to {baseline.label}", "p")
-    return Table(f"bleu-{name}", f"{name}: BLEU", header, rows, f"p: {BEATS_RULE.split(';')[0]}. {signature(baseline)}")
+    note = (
+        "p: paired bootstrap test against the first run, over the test sentences; how much another seed would change "
+        f"is not in it. {signature(baseline)}"
+    )
+    return Table(f"bleu-{name}", f"{name}: BLEU", header, rows, note)
 
 
 def _named(table: Table, name: str) -> Table:

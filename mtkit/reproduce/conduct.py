@@ -12,10 +12,11 @@ from mtkit.errors import DivergedError, RequestError
 from mtkit.reproduce import study as studies
 from mtkit.reproduce.laboratory import DIVERGED, Laboratory, Place
 from mtkit.reproduce.published import PUBLICATIONS, Cost
-from mtkit.reproduce.report import Origin, write_report, write_summary
+from mtkit.reproduce.report import Origin, Trained, write_report, write_summary
 from mtkit.text.lines import open_output
 from mtkit.train.experiment import train
 from mtkit.train.log import minutes_text, read_metrics, to_stderr
+from mtkit.train.trainer import minutes_reason
 
 
 class Conducted(NamedTuple):
@@ -37,6 +38,8 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
     places = laboratory.places(trainings)
     missing = [place for place in places if not place.is_finished]
     share = None if budget_minutes is None or not missing else budget_minutes / len(missing)
+    # One that an earlier budget has cut short goes on only if this one has more for it.
+    missing = [place for place in missing if not place.is_finished_within(_limit(place, share))]
     to_stderr(plan_text(study.TITLE, places, share))
     begun = time.monotonic()
     for number, place in enumerate(missing, start=1):
@@ -50,18 +53,22 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
             return Conducted(None, exit_status)
     to_stderr(f"\n{name}: measuring")
     findings = study.report(laboratory)
-    findings = findings._replace(notes=[*findings.notes, *_divergences(places)])
+    findings = findings._replace(notes=[*findings.notes, *_early_ends(places)])
     origin = Origin(
-        name,
+        # The league has two reports, which stand side by side.
+        f"{name}-time" if laboratory.settings.match == "time" else name,
         study.TITLE,
         study.SUBJECT,
         laboratory.settings.scale,
         len(laboratory.seeds) if trainings else 0,
-        [(place.name, str(place.run), laboratory.facts(place.training, place.seed)) for place in places],
+        [
+            Trained(place.name, str(place.run), laboratory.facts(place.training, place.seed), place.end)
+            for place in places
+        ],
         (time.monotonic() - begun) / 60,
         time.strftime("%Y-%m-%d"),
     )
-    report = write_report(findings, origin, laboratory.folder / name)
+    report = write_report(findings, origin, laboratory.folder / origin.name)
     write_summary(laboratory.folder)
     return Conducted(report)
 
@@ -87,8 +94,9 @@ def plan_text(title: str, places: Sequence[Place], share: float | None) -> str:
 
 def _train(laboratory: Laboratory, place: Place, share: float | None) -> int | None:
     """Train one model, or go on with it; the exit status if it was stopped before its end."""
-    minutes = [each for each in (share, place.recipe.train.max_minutes) if each is not None]
-    recipe = laboratory.place(place.training, place.seed, max_minutes=min(minutes) if minutes else None).recipe
+    limit = _limit(place, share)
+    recipe = laboratory.place(place.training, place.seed, max_minutes=limit).recipe
+    cut_after = None
     try:
         outcome = train(recipe, place.run, device=laboratory.device)
     except DivergedError as error:
@@ -99,16 +107,33 @@ def _train(laboratory: Laboratory, place: Place, share: float | None) -> int | N
         if outcome.interrupted:
             return outcome.exit_status
         end = outcome.reason
+        ends_by_itself = recipe.train.updates is not None or recipe.train.epochs is not None
+        is_early = ends_by_itself or limit != place.recipe.train.max_minutes
+        if limit is not None and is_early and outcome.reason == minutes_reason(limit):
+            cut_after = limit
     place.record.parent.mkdir(parents=True, exist_ok=True)
     with open_output(place.record) as stream:
-        facts = {"training": place.training.label, "seed": place.seed, "end": end}
+        facts = {"training": place.training.label, "seed": place.seed, "end": end, "cut_after": cut_after}
         stream.write((json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode())
     return None
 
 
-def _divergences(places: Sequence[Place]) -> list[str]:
-    """A sentence for each training that ended because its loss was not finite any more."""
-    return [
+def _limit(place: Place, share: float | None) -> float | None:
+    """Minutes that a training may take: its recipe's or its share of the budget, whichever is less."""
+    limits = [each for each in (share, place.recipe.train.max_minutes) if each is not None]
+    return min(limits, default=None)
+
+
+def _early_ends(places: Sequence[Place]) -> list[str]:
+    """What a reader must know of trainings that did not come to the end of their recipes."""
+    cut = [f"{place.name} ({place.cut_after:g} min)" for place in places if place.cut_after is not None]
+    notes = []
+    if cut:
+        notes.append(
+            f"Stopped by the clock before the last update that the recipe asks for: {', '.join(cut)}. A slower or "
+            "busier machine trains them less."
+        )
+    return notes + [
         f"{place.name} diverged, {place.end.removeprefix(DIVERGED + ': ').partition(';')[0]}: the best checkpoint "
         "before that, or else the last, is what was measured; one that gives no finite probability translates nothing."
         for place in places

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import mtkit
 from mtkit.analyze.steps import counted_steps
-from mtkit.checkpoint import LoadedModel, load_model
+from mtkit.checkpoint import LoadedModel, load_model, weights_sum
 from mtkit.data.sources import check_aligned, open_bitext
 from mtkit.errors import DivergedError, RequestError
 from mtkit.models import parse_config
@@ -64,16 +64,32 @@ class Place(NamedTuple):
 
     @property
     def is_finished(self) -> bool:
-        return self.record.is_file()
+        """Whether its recipe would train it no further."""
+        return self.is_finished_within(self.recipe.train.max_minutes)
+
+    def is_finished_within(self, minutes: float | None) -> bool:
+        """Whether so many minutes of training, or any number (None), would not train it further."""
+        if not self.record.is_file():
+            return False
+        cut = self.cut_after
+        return cut is None or (minutes is not None and minutes <= cut)
+
+    @property
+    def cut_after(self) -> float | None:
+        """The minutes after which it was stopped, before what its recipe asks for; None if it was not."""
+        return self._recorded().get("cut_after")
 
     @property
     def end(self) -> str:
-        """Why the training ended, as its record has it."""
-        return str(json.loads(self.record.read_text(encoding="utf-8")).get("end", "")) if self.is_finished else ""
+        """Why the training ended."""
+        return str(self._recorded().get("end", ""))
 
     @property
     def has_diverged(self) -> bool:
         return self.end.startswith(DIVERGED)
+
+    def _recorded(self) -> dict[str, Any]:
+        return dict(json.loads(self.record.read_text(encoding="utf-8"))) if self.record.is_file() else {}
 
 
 class Search(NamedTuple):
@@ -99,9 +115,9 @@ class Facts(NamedTuple):
     """What a training took and gave."""
 
     parameters: int
-    updates: int
-    minutes: float
-    trg_tokens_per_second: float | None  # None, as the two below: the log is not there any more
+    updates: int | None  # None, as all below: the log is not there any more
+    minutes: float | None
+    trg_tokens_per_second: float | None
     dev_ppl: float | None
     dev_bleu: float | None
 
@@ -199,7 +215,7 @@ class Laboratory:
         source = {"dev": recipe.data.dev, **recipe.data.test}[set_name]
         bitext = open_bitext(source, src=recipe.data.src, trg=recipe.data.trg, root=Path(recipe.data.root or "."))
         key = {
-            "models": [f"{place.run.parent.name}/{place.run.name}" for place in places],
+            "models": [f"{place.run.parent.name}/{place.run.name} {weights_sum(place.run)}" for place in places],
             "bitext": bitext.fingerprint(),
             "search": {**recipe.search.model_dump(mode="json"), **_given(search)},
         }
@@ -276,8 +292,8 @@ def facts_of(run: Path) -> Facts:
     best = max(validations, key=lambda entry: float(entry["dev_bleu"]), default={})
     return Facts(
         sum(parameter.numel() for parameter in model.parameters()),
-        max((int(entry["update"]) for entry in metrics), default=0),
-        max((float(entry["minutes"]) for entry in metrics), default=0.0),
+        max((int(entry["update"]) for entry in metrics), default=None),
+        max((float(entry["minutes"]) for entry in metrics), default=None),
         statistics.fmean(reports) if reports else None,
         best.get("dev_ppl"),
         best.get("dev_bleu"),

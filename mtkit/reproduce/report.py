@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 OUTCOME_MARKS = {"shown": "✔", "not shown": "○", "contradicted": "✘", "cannot be tested at this scale": "–"}
 
 
+class Trained(NamedTuple):
+    """One run that findings rest on."""
+
+    name: str  # with its seed
+    run: str  # folder
+    facts: Facts
+    end: str = ""  # why its training ended, if that is on record
+
+
 class Origin(NamedTuple):
     """Where findings come from."""
 
@@ -32,7 +41,7 @@ class Origin(NamedTuple):
     subject: str
     scale: str | None  # None: not a study's
     n_seeds: int  # 0: no model was trained for this
-    trainings: Sequence[tuple[str, str, Facts]]  # name with seed, run folder, what it took
+    trainings: Sequence[Trained]
     minutes: float  # of this command
     made: str  # the day, YYYY-MM-DD
 
@@ -63,7 +72,7 @@ def write_summary(folder: Path) -> Path:
             continue
         name = report["study"]
         seeds = f"{report['seeds']}" if report["seeds"] else "none trained"
-        minutes = sum(training["minutes"] for training in report["trainings"])
+        minutes = sum(training["minutes"] or 0 for training in report["trainings"])
         trained = [str(len(report["trainings"])), minutes_text(minutes)] if report["trainings"] else ["–", "–"]
         studies.append([name, seeds, *trained, report["made"]])
         for each in report["verdicts"]:
@@ -95,10 +104,16 @@ def _write(path: Path, text: str) -> None:
 
 def _training_table(origin: Origin) -> Table:
     rows = [
-        (name, facts.parameters, facts.updates, facts.minutes, facts.trg_tokens_per_second, facts.dev_ppl)
-        for name, _, facts in origin.trainings
+        (
+            *(each.name, each.facts.parameters, each.facts.updates, each.facts.minutes),
+            *(each.facts.trg_tokens_per_second, each.facts.dev_ppl, each.end or None),
+        )
+        for each in origin.trainings
     ]
-    header = ("training", "parameters", "updates", "minutes", "target tokens/s", "dev perplexity, of a token")
+    header = (
+        *("training", "parameters", "updates", "minutes", "target tokens/s", "dev perplexity, of a token"),
+        "ended after",
+    )
     note = "Target tokens count </s> and no padding. Perplexities of unequal vocabularies cannot be compared."
     return Table("trainings", "Trainings", header, rows, note)
 
@@ -282,7 +297,9 @@ def _as_json(findings: Findings, origin: Origin, tables: Sequence[Table]) -> dic
         "mtkit": __version__,
         "made": origin.made,
         "minutes": round(origin.minutes, 2),
-        "trainings": [{"name": name, "run": run, **facts._asdict()} for name, run, facts in origin.trainings],
+        "trainings": [
+            {"name": each.name, "run": each.run, "end": each.end, **each.facts._asdict()} for each in origin.trainings
+        ],
         "verdicts": [each._asdict() for each in findings.verdicts],
         "tables": [
             {

@@ -33,6 +33,14 @@ TOY_ALL_LENGTHS = (
 )
 
 
+# The published systems learned from English-French or from English-German; to be compared, they need one bitext.
+WMT_EN_DE = (
+    "data.trg=de",
+    "data.dev=newstest2013",
+    "data.test={newstest2014: newstest2014, newstest2015: null}",
+)
+
+
 class Settings(NamedTuple):
     """What a user decides about a study."""
 

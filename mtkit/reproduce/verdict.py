@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from mtkit.errors import RequestError
 from mtkit.evaluate.bleu import NamedLines, ScoreSettings, paired_scores
 from mtkit.evaluate.contrast import Term, contrast
 from mtkit.evaluate.length import LengthGroups
@@ -17,17 +18,30 @@ Outcome = Literal["shown", "not shown", "contradicted", "cannot be tested at thi
 SIGNIFICANT = 0.05
 FLAT_SHARE = 0.8  # of its BLEU on short sentences that a system must keep on long ones to be called flat
 
-BEATS_RULE = (
-    f"shown: a higher BLEU with every seed, and p < {SIGNIFICANT} in a paired bootstrap test (the median over the "
-    "seeds); contradicted: the same the other way round; otherwise not shown"
+SEED_MARGIN = 1.0
+"""BLEU that two trainings alike may differ by; with a single seed a smaller difference shows nothing."""
+
+_TESTED = (
+    f"a higher BLEU with every seed, and p < {SIGNIFICANT} in a paired bootstrap test over the test sentences (the "
+    "median over the seeds)"
 )
-FALLS_RULE = "shown: the 95% bootstrap interval of BLEU on short less BLEU on long sentences lies above 0"
+_ONE_SEED = f"with a single seed also {SEED_MARGIN:g} BLEU or more, for the test knows nothing of the training's chance"
+BEATS_RULE = f"shown: {_TESTED}, {_ONE_SEED}; contradicted: the same the other way round; otherwise not shown"
+SAME_MODEL_RULE = (
+    f"shown: {_TESTED}; contradicted: the same the other way round; otherwise not shown; the models are the same"
+)
+FALLS_RULE = (
+    "shown: the 95% bootstrap interval of BLEU on short less BLEU on long sentences lies above 0; contradicted: below "
+    "0; otherwise not shown"
+)
 FLAT_RULE = (
-    "shown: the fixed vector's loss of BLEU from short to long sentences is larger than attention's (95% bootstrap "
-    f"interval of the difference above 0), and attention keeps {FLAT_SHARE:.0%} of its BLEU or more"
+    "shown: the fixed vector loses BLEU from short to long sentences, and more than the other system (95% bootstrap "
+    f"intervals above 0), which keeps {FLAT_SHARE:.0%} of its BLEU or more; contradicted: the other loses more; "
+    "otherwise not shown"
 )
 GAIN_RULE = (
-    "shown: the 95% bootstrap interval of the difference between the two gains lies above 0; contradicted: below 0"
+    "shown: the 95% bootstrap interval of the difference between the two gains lies above 0, "
+    f"{_ONE_SEED}; contradicted: the same below 0; otherwise not shown"
 )
 EXACT_RULE = "shown: the computed values are as stated; contradicted: they are not"
 LOSS_RULE = (
@@ -58,6 +72,11 @@ class Sample(NamedTuple):
     references: Sequence[str]
     trg_lang: str
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is translated, as by a model that diverged."""
+        return not any(line.strip() for lines in self.hypotheses for line in lines)
+
 
 class Comparison(NamedTuple):
     """Whether one system beats another, in numbers."""
@@ -67,11 +86,28 @@ class Comparison(NamedTuple):
     text: str  # `RNNsearch 26.3 against RNNencdec 14.1 BLEU, p 0.001`
 
 
-def compare(better: Sample, worse: Sample) -> Comparison:
+def check_same_text(*samples: Sample) -> None:
+    """Raises: RequestError when the samples translate unlike test sets, which no test compares."""
+    first = samples[0]
+    for other in samples[1:]:
+        if other.trg_lang != first.trg_lang or list(other.references) != list(first.references):
+            raise RequestError(
+                f"{first.label} and {other.label} translate other test sets; give both the same data with --set data.…"
+            )
+
+
+def compare(better: Sample, worse: Sample, *, same_model: bool = False, n_tried: int = 1) -> Comparison:
     """Whether `better`, which a claim puts first, beats `worse`: see BEATS_RULE.
 
     Seeds are paired in their order; both must have been run with as many.
+
+    Args:
+        same_model: they differ in search alone: see SAME_MODEL_RULE.
+        n_tried: comparisons that this is the extreme one of; p is multiplied by it (Bonferroni).
+
+    Raises: RequestError for samples of unlike test sets.
     """
+    check_same_text(better, worse)
     firsts, seconds, p_values = [], [], []
     settings = ScoreSettings(trg_lang=better.trg_lang)
     for ours, theirs in zip(better.hypotheses, worse.hypotheses, strict=True):
@@ -80,12 +116,13 @@ def compare(better: Sample, worse: Sample) -> Comparison:
         seconds.append(low[0].score)
         firsts.append(high[0].score)
         p_values.append(high[0].p_value if high[0].p_value is not None else 1.0)
-    p_value = statistics.median(p_values)
+    p_value = min(1.0, n_tried * statistics.median(p_values))
     signs = {(ours > theirs) - (ours < theirs) for ours, theirs in zip(firsts, seconds, strict=True)}
+    is_wide = same_model or len(firsts) > 1 or abs(firsts[0] - seconds[0]) >= SEED_MARGIN
     outcome: Outcome = "not shown"
-    if p_value < SIGNIFICANT and signs in ({1}, {-1}):
+    if p_value < SIGNIFICANT and signs in ({1}, {-1}) and is_wide:
         outcome = "shown" if signs == {1} else "contradicted"
-    seeds = "" if len(firsts) == 1 else f" (means of {len(firsts)} seeds)"
+    seeds = " (one seed)" if len(firsts) == 1 else f" (means of {len(firsts)} seeds)"
     return Comparison(
         outcome,
         p_value,
@@ -94,10 +131,15 @@ def compare(better: Sample, worse: Sample) -> Comparison:
     )
 
 
-def beats(claim: str, statement: str, *pairs: tuple[Sample, Sample]) -> Verdict:
-    """The verdict on a claim that in each pair the first system beats the second."""
-    found = [compare(better, worse) for better, worse in pairs]
-    return Verdict(claim, statement, together([each.outcome for each in found]), _joined(found), BEATS_RULE)
+def beats(
+    claim: str, statement: str, *pairs: tuple[Sample, Sample], same_model: bool = False, n_tried: int = 1
+) -> Verdict:
+    """The verdict on a claim that in each pair the first system beats the second; see `compare`."""
+    found = [compare(better, worse, same_model=same_model, n_tried=n_tried) for better, worse in pairs]
+    rule = SAME_MODEL_RULE if same_model else BEATS_RULE
+    if n_tried > 1:
+        rule += f"; the second is the best of {n_tried}, and p is multiplied by as many"
+    return Verdict(claim, statement, together([each.outcome for each in found]), _joined(found), rule)
 
 
 def together(outcomes: Sequence[Outcome]) -> Outcome:
@@ -125,14 +167,16 @@ def stays_flat(claim: str, statement: str, flat: Sample, steep: Sample, groups: 
     """The verdict on a claim that `steep` falls with length and `flat` does not: see FLAT_RULE."""
     if groups.shortage:
         return Verdict(claim, statement, "cannot be tested at this scale", groups.shortage, FLAT_RULE)
+    check_same_text(flat, steep)
     terms = [*_fall(steep, groups), *_fall(flat, groups, sign=-1)]
     found = contrast(terms, flat.references, trg_lang=flat.trg_lang)
+    fall = contrast(_fall(steep, groups), steep.references, trg_lang=steep.trg_lang)
     steep_short, steep_long, flat_short, flat_long = found.scores
     kept = flat_long / flat_short if flat_short else 0.0
     outcome: Outcome = "not shown"
     if found.high < 0:
         outcome = "contradicted"
-    elif found.low > 0 and kept >= FLAT_SHARE:
+    elif found.low > 0 and fall.low > 0 and kept >= FLAT_SHARE:
         outcome = "shown"
     reason = (
         f"from {groups.short_words} to {groups.long_words} words {steep.label} goes from {steep_short:.2f} to "
@@ -145,14 +189,19 @@ def stays_flat(claim: str, statement: str, flat: Sample, steep: Sample, groups: 
 def gains_more(claim: str, statement: str, more: tuple[Sample, Sample], less: tuple[Sample, Sample]) -> Verdict:
     """The verdict on a claim that the step from the second to the first sample of `more` gains more BLEU than the same
     step in `less`: see GAIN_RULE.
+
+    Raises: RequestError for samples of unlike test sets.
     """
+    check_same_text(*more, *less)
     every = range(len(more[0].references))
     terms = [
         Term(weight, sample.hypotheses, every)
         for weight, sample in ((1, more[0]), (-1, more[1]), (-1, less[0]), (1, less[1]))
     ]
     found = contrast(terms, more[0].references, trg_lang=more[0].trg_lang)
-    outcome: Outcome = "shown" if found.low > 0 else "contradicted" if found.high < 0 else "not shown"
+    outcome: Outcome = "not shown"
+    if len(more[0].hypotheses) > 1 or abs(found.value) >= SEED_MARGIN:
+        outcome = "shown" if found.low > 0 else "contradicted" if found.high < 0 else "not shown"
     first, second, third, fourth = found.scores
     reason = (
         f"{more[0].label} gains {first - second:+.2f} BLEU over {more[1].label}, {less[0].label} {third - fourth:+.2f} "
@@ -163,7 +212,11 @@ def gains_more(claim: str, statement: str, more: tuple[Sample, Sample], less: tu
 
 
 def loses_less_than(claim: str, statement: str, whole: Sample, others: Sequence[Sample], limit: float) -> Verdict:
-    """The verdict on a claim that no other system loses as much as `limit` BLEU to `whole`: see LOSS_RULE."""
+    """The verdict on a claim that no other system loses as much as `limit` BLEU to `whole`: see LOSS_RULE.
+
+    Raises: RequestError for samples of unlike test sets.
+    """
+    check_same_text(whole, *others)
     every = range(len(whole.references))
     outcomes: list[Outcome] = []
     parts = []

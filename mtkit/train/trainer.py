@@ -93,6 +93,11 @@ class Outcome(NamedTuple):
     exit_status: int = 0
 
 
+def minutes_reason(minutes: float) -> str:
+    """Why a training is over whose minutes are."""
+    return f"{minutes:g} minutes"
+
+
 class Trainer:
     """Trains one model in one run folder; knows the model through `features` and `output` alone."""
 
@@ -177,7 +182,7 @@ class Trainer:
         if section.epochs is not None and self._epochs_done() >= section.epochs:
             return f"{section.epochs:g} epochs"
         if section.max_minutes is not None and self._seconds() >= 60 * section.max_minutes:
-            return f"{section.max_minutes:g} minutes"
+            return minutes_reason(section.max_minutes)
         if section.schedule == "plateau" and self._learning_rate(position.update + 1) < section.min_lr:
             return f"a learning rate below {section.min_lr:g}"
         if self.stopping.is_over:

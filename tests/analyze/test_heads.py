@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from mtkit import models
 from mtkit.analyze.heads import Head, all_heads, attention_sites, head_importance, heads_removed, heads_scaled
-from mtkit.data.batch import make_batch
+from mtkit.data.batch import Batch, make_batch
 from mtkit.text.tokenizer import PAD_ID
 
 
@@ -19,11 +19,12 @@ def build() -> models.TranslationModel:
 
 
 BATCH = make_batch([[5, 6, 7, 8], [9, 5]], [[6, 5, 9], [7]])
+ALONE = [make_batch([[5, 6, 7, 8]], [[6, 5, 9]]), make_batch([[9, 5]], [[7]])]  # the same pairs, without padding
 
 
-def loss(model: models.TranslationModel) -> torch.Tensor:
-    logits = model(BATCH.src, BATCH.src_pad_mask, BATCH.trg_in)
-    return F.cross_entropy(logits.flatten(0, 1), BATCH.trg_out.flatten(), ignore_index=PAD_ID)
+def loss(model: models.TranslationModel, batch: Batch = BATCH) -> torch.Tensor:
+    logits = model(batch.src, batch.src_pad_mask, batch.trg_in)
+    return F.cross_entropy(logits.flatten(0, 1), batch.trg_out.flatten(), ignore_index=PAD_ID)
 
 
 def test_every_layer_of_both_sides_has_its_heads() -> None:
@@ -65,9 +66,17 @@ def test_a_removed_head_is_away_in_stepwise_decoding_too() -> None:
     torch.testing.assert_close(torch.stack(found, dim=1), expected)
 
 
-def test_importance_is_the_slope_of_the_loss_in_a_heads_factor() -> None:
+def test_importance_is_of_each_pair_on_its_own() -> None:
+    """Slopes of unlike sign do not cancel, and the batches that pairs stand in change nothing."""
     model = build()
-    found = head_importance(model, [BATCH])
+    single = [head_importance(model, [pair]) for pair in ALONE]
+    for head, value in head_importance(model, [BATCH]).items():
+        assert value == pytest.approx(sum(each[head] for each in single) / len(single), rel=1e-6)
+
+
+def test_importance_is_the_slope_of_the_loss_in_a_heads_factor() -> None:
+    model, pair = build(), ALONE[0]
+    found = head_importance(model, [pair])
     assert list(found) == all_heads(model)
     for head in (Head(all_heads(model)[0].site, 2), all_heads(model)[-1]):
         slopes = []
@@ -75,5 +84,5 @@ def test_importance_is_the_slope_of_the_loss_in_a_heads_factor() -> None:
             factor = torch.ones(4).double()
             factor[head.number] += change
             with heads_scaled(model, {head.site: factor}), torch.no_grad():
-                slopes.append(loss(model))
+                slopes.append(loss(model, pair))
         assert found[head] == pytest.approx(abs((slopes[0] - slopes[1]).item()) / 2e-3, rel=1e-3)

@@ -211,6 +211,10 @@ def test_the_studies_are_listed() -> None:
             ["table-1-1", "--data", "x"],
             "mtkit: --data: the toy scale makes its own text; choose --scale multi30k or paper",
         ),
+        (
+            ["beam", "--match", "time"],
+            "mtkit: --match: is for the study league; beam compares its systems as their recipes have them",
+        ),
         (["table-1-1", "--set", "train.optimzer=adam"], "train.optimzer: unknown key; did you mean 'optimizer'?"),
     ],
 )

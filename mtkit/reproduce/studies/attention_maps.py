@@ -21,7 +21,7 @@ from mtkit.evaluate.plots import attention_figure, attention_grid_figure
 from mtkit.models import TranslationModel
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Translated
-from mtkit.reproduce.study import Settings, Training
+from mtkit.reproduce.study import WMT_EN_DE, Settings, Training
 from mtkit.reproduce.verdict import INTERVAL_RULE, Outcome, Verdict, interval_above_zero
 from mtkit.reproduce.word_alignment import aligning_map, reference_links, reference_weights
 from mtkit.text.syntax import split_words
@@ -46,7 +46,8 @@ def trainings(settings: Settings) -> list[Training]:
         files = ("wmt14/rnnsearch_50.yaml", "wmt14/transformer_base.yaml")
     else:
         files = (f"{settings.scale}/rnnsearch.yaml", f"{settings.scale}/transformer.yaml")
-    return [Training(label, file) for label, file in zip(("RNNsearch", "Transformer"), files, strict=True)]
+    data = WMT_EN_DE if settings.scale == "paper" else ()
+    return [Training(label, file, data) for label, file in zip(("RNNsearch", "Transformer"), files, strict=True)]
 
 
 class _Looked(NamedTuple):

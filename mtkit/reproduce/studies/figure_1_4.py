@@ -6,7 +6,7 @@ from mtkit.evaluate.length import length_groups
 from mtkit.reproduce.bleu_rows import by_length
 from mtkit.reproduce.findings import Findings
 from mtkit.reproduce.laboratory import Laboratory
-from mtkit.reproduce.study import TOY_ALL_LENGTHS, Settings, Training
+from mtkit.reproduce.study import TOY_ALL_LENGTHS, WMT_EN_DE, Settings, Training
 from mtkit.reproduce.verdict import falls_with_length, stays_flat
 
 TITLE = "Figure 1-4: BLEU against the length of the source"
@@ -32,7 +32,7 @@ _PAPER_RECIPES = {
 def trainings(settings: Settings) -> list[Training]:
     scale = settings.scale
     if scale == "paper":
-        return [Training(label, f"wmt14/{name}.yaml") for label, name in _PAPER_RECIPES.items()]
+        return [Training(label, f"wmt14/{name}.yaml", WMT_EN_DE) for label, name in _PAPER_RECIPES.items()]
     own = TOY_ALL_LENGTHS if scale == "toy" else ()
     return [Training(label, f"{scale}/{name}.yaml", own) for label, name in _RECIPES.items()]
 

@@ -44,7 +44,7 @@ def report(laboratory: Laboratory) -> Findings:
         if counted != expected:
             mistakes.append(f"{training.label} keeps {counted}, not {expected}")
         greedy = [laboratory.translate([(training, s)], set_name, Search(beam_size=1)) for s in laboratory.seeds]
-        speed = Measured(tuple(each.decoder_steps / each.seconds for each in greedy), None, 0)
+        speed = Measured(tuple(each.decoder_steps / max(each.seconds, 1e-9) for each in greedy), None, 0)
         facts = laboratory.facts(training, laboratory.seeds[0])
         own: list[Cell] = [
             facts.parameters,

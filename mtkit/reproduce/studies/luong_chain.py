@@ -12,7 +12,7 @@ from mtkit.reproduce.bleu_rows import bar, measured_bleu, signature
 from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Search
 from mtkit.reproduce.study import Settings, Training
-from mtkit.reproduce.verdict import Sample, Verdict, beats, gains_more, interval_above_zero, together
+from mtkit.reproduce.verdict import INTERVAL_RULE, Sample, Verdict, beats, gains_more, interval_above_zero, together
 
 TITLE = "Luong's chain: base, + reverse, + dropout, + attention, + input feeding, + local-p, + <unk> replaced, ensemble"
 SUBJECT = (
@@ -30,7 +30,7 @@ _KEEP, _REPLACE = Search(unknown="keep"), Search(unknown="replace")
 def trainings(settings: Settings) -> list[Training]:
     scale = settings.scale
     folder = "wmt14" if scale == "paper" else scale
-    own: list[str] = []
+    own = ["search.unknown=keep"]  # a model without attention could not replace it; the study asks for that itself
     if scale != "paper":
         own.append(f"text={{subword: word, vocab_size: {_WORDS[scale]}, shared_vocab: false}}")
     if scale == "toy":
@@ -67,7 +67,7 @@ def report(laboratory: Laboratory) -> Findings:
         "CH-53": "an ensemble of unlike models helps",
     }
     verdicts = [
-        beats(claim or "Table 1", statement, (after, before))
+        beats(claim or "Table 1", statement, (after, before), same_model=after is replaced)
         for (claim, statement), before, after in zip(steps.items(), chain, chain[1:], strict=False)
     ]
     verdicts.append(_whole_chain(verdicts))
@@ -104,6 +104,9 @@ def _whole_chain(verdicts: Sequence[Verdict]) -> Verdict:
 
 def _repetition_verdict(without: Sample, feeding: Sample) -> Verdict:
     """CH-50: does a decoder that is told where it looked repeat itself less?"""
+    if without.is_empty or feeding.is_empty:
+        reason = "one of the two translates nothing"
+        return Verdict("CH-50", "input feeding reduces repetition", "not shown", reason, INTERVAL_RULE)
     rates = [_repetition_by_segment(sample) for sample in (without, feeding)]
     return interval_above_zero(
         "CH-50",

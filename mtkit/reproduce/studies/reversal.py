@@ -16,7 +16,7 @@ from mtkit.evaluate.charts import Point, line_figure
 from mtkit.reproduce.bleu_rows import measured_bleu, signature
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Translated
-from mtkit.reproduce.study import Settings, Training
+from mtkit.reproduce.study import WMT_EN_DE, Settings, Training
 from mtkit.reproduce.verdict import Sample, Verdict, beats, exactly, gains_more, interval_above_zero
 from mtkit.text.tokenizer import PAD_ID
 
@@ -36,12 +36,12 @@ _PAPER = {_SEQ2SEQ[0]: (30.59, 30.59, 4.7), _SEQ2SEQ[1]: (25.9, 26.17, 5.8)}
 def trainings(settings: Settings) -> list[Training]:
     scale = settings.scale
     folder = "wmt14" if scale == "paper" else scale
-    forwards = ("model.reverse_source=false",)
+    data = WMT_EN_DE if scale == "paper" else ()
     return [
-        Training(_SEQ2SEQ[0], f"{folder}/seq2seq.yaml"),
-        Training(_SEQ2SEQ[1], f"{folder}/seq2seq_forward.yaml"),
-        Training(_LUONG[0], f"{folder}/luong_global.yaml"),
-        Training(_LUONG[1], f"{folder}/luong_global.yaml", forwards),
+        Training(_SEQ2SEQ[0], f"{folder}/seq2seq.yaml", data),
+        Training(_SEQ2SEQ[1], f"{folder}/seq2seq_forward.yaml", data),
+        Training(_LUONG[0], f"{folder}/luong_global.yaml", data),
+        Training(_LUONG[1], f"{folder}/luong_global.yaml", (*data, "model.reverse_source=false")),
     ]
 
 
