@@ -40,11 +40,12 @@ def attention_cost(n: int, method: Method) -> Cost:
     return Cost(seconds, peak)
 
 
-def _attend(tensors: tuple[Tensor, ...], method: str) -> Tensor:
+def attend(tensors: tuple[Tensor, ...], method: str) -> Tensor:
+    """Attention with both methods of `attention_cost`; queries, keys and values are [..., n, d]."""
     queries, keys, values = tensors
     if method == "blocks":
         return F.scaled_dot_product_attention(queries, keys, values)
-    weights = torch.softmax(queries @ keys.transpose(-1, -2) * _WIDTH**-0.5, dim=-1)
+    weights = torch.softmax(queries @ keys.transpose(-1, -2) * queries.size(-1) ** -0.5, dim=-1)
     return weights @ values
 
 
@@ -54,10 +55,10 @@ def _measure(n: int, method: str) -> None:
 
     with torch.no_grad():
         small = torch.randn(3, 1, 1, 64, _WIDTH).unbind(0)
-        _attend(small, method)  # what the libraries allocate once is not attention's
+        attend(small, method)  # what the libraries allocate once is not attention's
         tensors = torch.randn(3, 1, 1, n, _WIDTH).unbind(0)
         before = _start_peak()
-        took = seconds(lambda: _attend(tensors, method))
+        took = seconds(lambda: attend(tensors, method))
         print(took, max(0.0, _peak_mib() - before))
 
 

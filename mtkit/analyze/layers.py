@@ -72,8 +72,16 @@ def recurrent(d: int) -> nn.Module:
     return RecurrentLayer(d)
 
 
-def convolutional(d: int) -> nn.Module:
-    return GatedConvolution(d, d, KERNEL, causal=False)
+def recurrent_steps(n: int, d: int) -> int:
+    """Steps of the recurrence from the first to the last of n positions: what its cell is called for, but the first."""
+    layer, calls = RecurrentLayer(d), []
+    layer.cell.register_forward_hook(lambda *_: calls.append(1))
+    layer(torch.zeros(1, n, d))
+    return len(calls) - 1
+
+
+def convolutional(d: int, dilation: int = 1) -> nn.Module:
+    return GatedConvolution(d, d, KERNEL, dilation, causal=False)
 
 
 def attentive(d: int) -> nn.Module:

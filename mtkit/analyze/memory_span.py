@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 
 from mtkit.nn.recurrent import ElmanCell, GRUCell, LSTMCell, initialize
 
-Cell = Literal["elman", "gru", "lstm"]
+Cell = Literal["linear", "elman", "gru", "lstm"]
 N_SYMBOLS = 8
 
 
@@ -25,7 +26,11 @@ class Recaller(nn.Module):
         super().__init__()
         self.kind = kind
         self.embedding = nn.Embedding(2 * N_SYMBOLS, d_hidden)  # symbols, then noise
-        self.cell: nn.Module = {"elman": ElmanCell, "gru": GRUCell, "lstm": LSTMCell}[kind](d_hidden, d_hidden)
+        self.cell: nn.Module
+        if kind in ("linear", "elman"):
+            self.cell = ElmanCell(d_hidden, d_hidden, linear=kind == "linear")
+        else:
+            self.cell = {"gru": GRUCell, "lstm": LSTMCell}[kind](d_hidden, d_hidden)
         self.output = nn.Linear(d_hidden, N_SYMBOLS)
         initialize(self, "xavier")
         if isinstance(self.cell, LSTMCell):
@@ -62,8 +67,8 @@ class Recall(NamedTuple):
     """What a cell has learned of the task."""
 
     accuracy: float  # on 512 new sequences; 1 / 8 is chance
-    largest_jump: float  # of the training loss from one update to the next
-    largest_gradient: float  # norm, before clipping
+    stays_finite: bool  # its training loss, at every update
+    largest_gradient: float  # norm, before clipping; of the finite ones
 
 
 def learn_recall(
@@ -118,13 +123,11 @@ def learn(
     with torch.no_grad():
         tokens, symbols = draw(512, delay, generator)
         accuracy = (model(tokens).argmax(-1) == symbols).float().mean().item()
-    jumps = [after - before for before, after in zip(losses, losses[1:], strict=False)]
-    return Recall(accuracy, max(jumps), max(norms))
+    finite = [norm for norm in norms if math.isfinite(norm)]
+    return Recall(accuracy, all(map(math.isfinite, losses)), max(finite, default=math.inf))
 
 
-def gradients_through_time(
-    kind: Cell | Literal["linear"], steps: int, *, scale: float = 1.0, d: int = 64
-) -> list[float]:
+def gradients_through_time(kind: Cell, steps: int, *, scale: float = 1.0, d: int = 64) -> list[float]:
     """The norm of d h_T / d h_0 for T = 1 … steps, of an untrained cell with small random inputs.
 
     Elman and linear cells: the spectral norm of the Jacobian, with a recurrent matrix of `scale` times an orthogonal

@@ -10,6 +10,7 @@ OUTPUT/
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import statistics
@@ -267,6 +268,14 @@ class Laboratory:
         """The dev pairs of a training."""
         data = self.place(training, self.seeds[0]).recipe.data
         return list(open_bitext(data.dev, src=data.src, trg=data.trg, root=Path(data.root or ".")).pairs())
+
+    def train_sources(self, training: Training, most: int = 100_000) -> list[str]:
+        """The first source sentences of a training's bitext, before its filters."""
+        data = self.place(training, self.seeds[0]).recipe.data
+        sources = data.train if isinstance(data.train, list) else [data.train]
+        root = Path(data.root or ".")
+        bitexts = [open_bitext(source, src=data.src, trg=data.trg, root=root) for source in sources]
+        return [src for src, _ in itertools.islice(itertools.chain(*(each.pairs() for each in bitexts)), most)]
 
     def sample(self, training: Training, set_name: str, search: Search | None = None) -> Sample:
         """A training's translations of a test set with every seed."""

@@ -51,6 +51,9 @@ class StandIn(Laboratory):
     def dev(self, training: Training) -> list[tuple[str, str]]:
         return PAIRS[:20]
 
+    def train_sources(self, training: Training, most: int = 100_000) -> list[str]:
+        return [src for src, _ in PAIRS]
+
     def alignments(self, training: Training, set_name: str) -> list[list[tuple[int, int]]] | None:
         return [list(pair.alignment) for pair in MADE]
 
@@ -98,6 +101,17 @@ def test_a_report_judges_and_shows(name: str, tmp_path: Path) -> None:
         assert {len(row) for row in table.rows} == {len(table.header)}
     names = [each.name for each in [*found.tables, *found.pictures]]
     assert len({(type(each), each.name) for each in [*found.tables, *found.pictures]}) == len(names)
+
+
+def test_caps_that_take_no_text_away_show_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CH-30, CH-31: on image captions no sentence is as long as the caps."""
+    table = study.load("table-1-1")
+    tested = table.report(stand_in(tmp_path, "toy")).verdicts
+    assert all(verdict.outcome != "cannot be tested at this scale" for verdict in tested)
+    monkeypatch.setattr(StandIn, "train_sources", lambda *_: ["a short one"] * 99 + [" ".join("a" * 40)])
+    idle = table.report(stand_in(tmp_path, "toy")).verdicts
+    assert [verdict.outcome for verdict in idle[:2]] == ["cannot be tested at this scale"] * 2
+    assert idle[0].reason.startswith("a cap of 15 words leaves out 1.0% of the training sentences; 5% or more are")
 
 
 def test_the_league_matches_parameters_to_five_percent(tmp_path: Path) -> None:

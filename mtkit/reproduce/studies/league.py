@@ -49,8 +49,8 @@ _DISTANCES = (5, 10, 20, 50, 100)
 _RECALLED = 0.5  # accuracy at which a symbol counts as recalled
 
 # BLEU of a single model on newstest2014, English to German: Luong et al. 2015 (Table 4, score general, as our recipes
-# have it; the wmt14 recipe has dot, 18.6), Kalchbrenner et al. 2016 and Gehring et al. 2017 as Gehring et al. and Vaswani
-# et al. quote them, Vaswani et al. 2017 (base). The rest is En-Fr.
+# have it; the wmt14 recipe has dot, 18.6), Kalchbrenner et al. 2016 and Gehring et al. 2017 as Gehring et al. and
+# Vaswani et al. quote them, Vaswani et al. 2017 (base). The rest is En-Fr.
 _PAPER = {"Luong global": 17.3, "Luong local-p": 19.0, "ByteNet": 23.75, "ConvS2S": 25.16, "Transformer": 27.3}
 _PAPER_FRENCH = {"Seq2Seq": 30.59, "RNNencdec": 17.82, "RNNsearch": 26.75, "ConvS2S": 40.51, "Transformer": 38.1}
 

@@ -19,7 +19,7 @@ from mtkit.analyze.complexity import (
     recurrent_flops,
     seconds,
 )
-from mtkit.analyze.layers import KERNEL, WINDOW, attentive, convolutional, recurrent, windowed
+from mtkit.analyze.layers import KERNEL, WINDOW, attentive, convolutional, recurrent, recurrent_steps, windowed
 from mtkit.evaluate.charts import Point, line_figure
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory
@@ -34,6 +34,7 @@ SUBJECT = (
 _D, _LENGTHS = 256, (64, 128, 256, 512, 1024, 2048)
 _WIDTHS, _N = (64, 128, 256, 512, 1024), 128
 _PROBE_N, _PROBE_D = 17, 4
+_DILATED_N = 14  # ends that rates of 1, 3 and 9 join exactly
 _COUNT_N, _COUNT_D = 64, 48  # short enough for attention to be plain products, which the counter sees
 _MARGIN = 0.35
 _LAST = 4  # sizes that an exponent is fitted to
@@ -55,7 +56,7 @@ _FAMILIES = {
         convolutional,
         "k n d^2",
         "1",
-        "n / k; log_k n dilated",
+        "n / k",
         lambda n, d: convolution_flops(n, d, KERNEL),
         lambda distance: math.ceil(2 * distance / (KERNEL - 1)),
     ),
@@ -89,6 +90,8 @@ def report(laboratory: Laboratory) -> Findings:
     expected = {name: family.flops(_COUNT_N, _COUNT_D) for name, family in _FAMILIES.items()}
     steps = {name: [operations(_run(family, n, 32)) for n in (32, 64)] for name, family in _FAMILIES.items()}
     paths = {name: _path(family) for name, family in _FAMILIES.items()}
+    dilated = path_length(_dilated_stack, _DILATED_N, _PROBE_D, _DILATED_N)
+    n_steps = recurrent_steps(_PROBE_N, _PROBE_D)
     by_length = {
         name: [seconds(_run(each, n, _D), at_least=_SECONDS) for n in _LENGTHS] for name, each in _FAMILIES.items()
     }
@@ -111,7 +114,10 @@ def report(laboratory: Laboratory) -> Findings:
         f"{_PROBE_N - 1} apart. Exponents: the last {_LAST} of n up to {_LENGTHS[-1]} at d = {_D}, and of d up to "
         f"{_WIDTHS[-1]} at n = {_N}."
     )
-    layers = {name: family.layers(_PROBE_N - 1) for name, family in _FAMILIES.items()}
+    distance = _PROBE_N - 1
+    layers = {name: family.layers(distance) for name, family in _FAMILIES.items()}
+    # Rates 1, k, k^2, … see (k^l - 1) / 2 to each side after l layers.
+    layers_dilated = next(count for count in range(1, _DILATED_N) if KERNEL**count >= 2 * (_DILATED_N - 1) + 1)
     verdicts = [
         exactly(
             "CH-121",
@@ -121,10 +127,12 @@ def report(laboratory: Laboratory) -> Findings:
         ),
         exactly(
             "CH-122",
-            "path lengths are those of the table",
-            paths == layers,
-            ", ".join(f"{name} {found}" for name, found in paths.items()) + f" layers across {_PROBE_N - 1} positions; "
-            "within its one layer recurrence takes as many steps as there are positions",
+            "paths between positions i and j: |i - j| steps of recurrence, 2 |i - j| / (k - 1) convolutions, about "
+            "log_k (2 |i - j|) dilated ones, one attention",
+            paths == layers and dilated == layers_dilated and n_steps == distance,
+            ", ".join(f"{name} {found}" for name, found in paths.items())
+            + f" layers across {distance} positions; dilated convolution {dilated} across {_DILATED_N - 1}; within its "
+            f"one layer recurrence takes {n_steps} steps",
         ),
         _exponents(in_n, in_d, counted == expected),
         exactly(
@@ -155,6 +163,11 @@ def _path(family: _Family) -> int | None:
         return nn.Sequential(*[family.build(_PROBE_D).double() for _ in range(n_layers)])
 
     return path_length(stack, _PROBE_N, _PROBE_D, _PROBE_N)
+
+
+def _dilated_stack(n_layers: int) -> nn.Module:
+    """Convolutions whose rates grow with the power of the kernel."""
+    return nn.Sequential(*[convolutional(_PROBE_D, KERNEL**level).double() for level in range(n_layers)])
 
 
 def _exponents(in_n: dict[str, float], in_d: dict[str, float], counts_agree: bool) -> Verdict:
