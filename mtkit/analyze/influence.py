@@ -1,4 +1,4 @@
-"""How much a source token moves a target token: gradients of log-probabilities with respect to embeddings."""
+"""How much a source token moves a target token: by gradients of log-probabilities, and by taking the token away."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from mtkit.data.batch import Batch
 from mtkit.models import TranslationModel
+from mtkit.text.tokenizer import PAD_ID
 
 
 def source_gradients(model: TranslationModel, batch: Batch, position: int) -> Tensor:
@@ -35,3 +36,33 @@ def source_gradients(model: TranslationModel, batch: Batch, position: int) -> Te
     # Recurrent backends read time first.
     is_batch_first = ids.shape == batch.src.shape and torch.equal(ids, batch.src)
     return (norms if is_batch_first else norms.t()).masked_fill(batch.src_pad_mask, 0.0)
+
+
+@torch.no_grad()
+def left_out(model: TranslationModel, batch: Batch, replacement: int) -> Tensor:
+    """How much log p(y_t) changes, up or down, when source token j is replaced: |difference|, in eval mode.
+
+    Args:
+        replacement: the token that stands for nothing, such as <unk>.
+
+    Returns: [batch, trg_len, src_len]; padding of either side has 0.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        whole = _log_probs(model, batch, batch.src)
+        changes = []
+        for position in range(batch.src.size(1)):
+            src = batch.src.clone()
+            src[:, position] = replacement
+            changes.append((_log_probs(model, batch, src) - whole).abs())
+    finally:
+        model.train(was_training)
+    found = torch.stack(changes, dim=-1).masked_fill(batch.src_pad_mask[:, None], 0.0)
+    return found.masked_fill((batch.trg_out == PAD_ID)[:, :, None], 0.0)
+
+
+def _log_probs(model: TranslationModel, batch: Batch, src: Tensor) -> Tensor:
+    """Of each target token, [batch, trg_len]; the padding stays where it was."""
+    logits = model(src, batch.src_pad_mask, batch.trg_in).float()
+    return logits.log_softmax(-1).gather(2, batch.trg_out[:, :, None])[:, :, 0]

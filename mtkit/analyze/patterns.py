@@ -17,6 +17,7 @@ Label = Literal["diagonal", "adjacent", "stripes", "uniform", "mixed"]
 _MAJORITY = 0.5  # of the weight, for a pattern to be a head's own
 _NEARLY_UNIFORM = 0.9  # of the greatest entropy
 _NOTICED = 0.1
+_CHOICE = 6  # columns that a row must see for its spread to say something
 
 
 class Traits(NamedTuple):
@@ -27,6 +28,7 @@ class Traits(NamedTuple):
     stripes: float  # weight on the one column of each map that is looked at most
     evenness: float  # entropy over its maximum, log of the positions that can be looked at
     noticed: float  # columns with a weight above 0.1
+    zeros: float  # share of the visible columns whose weight is exactly 0
     top_3: float  # weight of the three columns that get most
     lag: float  # |j / columns - i / rows|, weighted: 0 on the diagonal (chapter: diagonality)
     largest: float  # the largest weight of a row
@@ -35,8 +37,8 @@ class Traits(NamedTuple):
 def traits(maps: Sequence[Tensor], *, causal: bool = False) -> Traits:
     """Traits of one head from its maps, [rows, columns] each.
 
-    causal: row i sees the columns up to i alone, as in a decoder's self-attention. The first row of such a map, which
-    has no choice, is left out.
+    causal: row i sees the columns up to i alone, as in a decoder's self-attention. The first five rows of such a map,
+    which have little choice, are left out; of a shorter map all rows but the last.
     """
     found = [_traits(weights.double(), causal) for weights in maps]
     return Traits(*(sum(values) / len(found) for values in zip(*found, strict=True)))
@@ -57,18 +59,31 @@ def label(head: Traits) -> Label:
     return "adjacent" if head.diagonal + head.adjacent > _MAJORITY else "mixed"
 
 
-def block_mass(weights: Tensor, boundaries: Sequence[int]) -> float:
-    """The share of weight that stays inside its own block, [n, n], where blocks begin at 0 and at each boundary.
+def crossing_deficit(weights: Tensor, border: int) -> float:
+    """How much less weight crosses a border than goes as far elsewhere: the mean over the rows of [n, n].
 
-    By chance it would be the sum of the squares of the blocks' shares of n.
+    Each pair of positions with the border between them is set against the mean of the pairs, with as many positions
+    from row to column, that lie on one side of it. A head that looks at the word before, or at all words alike, has 0;
+    one whose blocks end at the border has what it should have sent across.
     """
-    starts = [0, *boundaries, len(weights)]
-    inside = sum(weights[first:end, first:end].sum().item() for first, end in zip(starts, starts[1:], strict=False))
-    return inside / weights.sum().item()
+    place = torch.arange(len(weights))
+    crosses = (place[:, None] < border) != (place < border)
+    offset = place - place[:, None]
+    deficit = 0.0
+    for apart in range(1 - len(weights), len(weights)):
+        across, within = crosses & (offset == apart), ~crosses & (offset == apart)
+        if across.any() and within.any():
+            deficit += (weights[within].mean() * across.sum() - weights[across].sum()).item()
+    return deficit / len(weights)
 
 
-def divergence(first: Tensor, second: Tensor) -> float:
-    """Jensen-Shannon divergence of two maps of one shape, nats, the mean over the rows: 0 for equal, log 2 at most."""
+def divergence(first: Tensor, second: Tensor, *, causal: bool = False) -> float:
+    """Jensen-Shannon divergence of two maps of one shape, nats, the mean over the rows: 0 for equal, log 2 at most.
+
+    causal: the first row, which sees one column alone, is left out where there are others.
+    """
+    if causal and len(first) > 1:
+        first, second = first[1:], second[1:]
     middle = (first + second) / 2
     kl = [
         torch.special.xlogy(each, each).sum(-1) - torch.special.xlogy(each, middle).sum(-1) for each in (first, second)
@@ -78,7 +93,7 @@ def divergence(first: Tensor, second: Tensor) -> float:
 
 def _traits(weights: Tensor, causal: bool) -> list[float]:
     n_rows, n_columns = weights.shape
-    rows = torch.arange(1 if causal and n_rows > 1 else 0, n_rows)
+    rows = torch.arange(min(_CHOICE - 1, n_rows - 1) if causal else 0, n_rows)
     weights = weights[rows]
     columns = torch.arange(n_columns)
     # Of unequal lengths the diagonal is a slope: row i of n stands at column i m / n.
@@ -93,6 +108,7 @@ def _traits(weights: Tensor, causal: bool) -> list[float]:
         weights.mean(0).max().item(),
         (torch.special.entr(weights).sum(1) / most).mean().item(),
         (weights > _NOTICED).double().sum(1).mean().item(),
+        ((weights == 0) & (columns < visible[:, None])).double().sum(1).div(visible).mean().item(),
         weights.topk(min(3, n_columns), dim=1).values.sum(1).mean().item(),
         (weights * lag).sum(1).mean().item(),
         weights.amax(1).mean().item(),

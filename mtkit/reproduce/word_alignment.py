@@ -36,13 +36,19 @@ def reference_links(loaded: LoadedModel, sources: Sequence[str], references: Seq
     return [word_links(*each) for each in _attention_over_words(loaded, sources, references)]
 
 
-def reference_weights(loaded: LoadedModel, sources: Sequence[str], references: Sequence[str]) -> list[np.ndarray]:
+def reference_weights(
+    loaded: LoadedModel, sources: Sequence[str], references: Sequence[str]
+) -> list[np.ndarray | None]:
     """The attention of each reference over its source, [target words, source words]; words as `reference_links` counts
-    them.
-
-    Raises: ValueError for text that the tokenizer changes.
+    them. None for a pair that the tokenizer changes, such as one with a "½".
     """
-    return [word_weights(*each) for each in _attention_over_words(loaded, sources, references)]
+    found: list[np.ndarray | None] = []
+    for each in _attention_over_words(loaded, sources, references):
+        try:
+            found.append(word_weights(*each))
+        except ValueError:
+            found.append(None)
+    return found
 
 
 def _attention_over_words(

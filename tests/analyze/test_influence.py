@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mtkit import models
-from mtkit.analyze.influence import source_gradients
+from mtkit.analyze.influence import left_out, source_gradients
 from mtkit.analyze.lags import lags
 from mtkit.data.batch import make_batch
 from mtkit.text.tokenizer import PAD_ID
@@ -66,3 +66,23 @@ def test_reading_backwards_keeps_the_mean_lag_and_shortens_the_least() -> None:
         forwards, backwards = lags(n_words, reverse=False), lags(n_words, reverse=True)
         assert sum(forwards) == sum(backwards)
         assert (min(forwards), min(backwards)) == (n_words, 1)
+
+
+@pytest.mark.parametrize("backend", models.available())
+def test_a_token_left_out_is_one_replaced(backend: str) -> None:
+    """CH-101: against the two log-probabilities, sentence by sentence and without padding."""
+    model, batch = build(backend).eval(), make_batch(SRC, TRG)
+    found = left_out(model, batch, 1)
+    assert found.shape == (2, batch.trg_out.size(1), batch.src.size(1))
+
+    def log_probs(src: list[int], row: int) -> torch.Tensor:
+        one = make_batch([src], [TRG[row]])
+        with torch.no_grad():
+            logits = model(one.src, one.src_pad_mask, one.trg_in).float()
+        return logits.log_softmax(-1)[0].gather(1, one.trg_out[0, :, None])[:, 0]
+
+    for row, token in ((0, 2), (1, 0)):
+        replaced = [1 if place == token else word for place, word in enumerate(SRC[row])]
+        expected = (log_probs(replaced, row) - log_probs(SRC[row], row)).abs()
+        torch.testing.assert_close(found[row, : len(TRG[row]) + 1, token], expected)
+    assert (found[1, :, len(SRC[1]) + 1 :] == 0).all() and (found[1, len(TRG[1]) + 1 :] == 0).all()

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from mtkit.analyze.patterns import block_mass, divergence, label, traits
+from mtkit.analyze.patterns import crossing_deficit, divergence, label, traits
 
 N = 10
 
@@ -63,12 +63,40 @@ def test_a_decoder_spreads_over_what_it_can_see() -> None:
     assert traits([weights]).evenness < 0.75
 
 
-def test_blocks_keep_their_weight_inside() -> None:
-    """CH-97: two sentences, of 4 and 6 words, that look at themselves alone; by chance 0.16 + 0.36."""
+def test_weight_that_a_border_stops_is_missed_at_its_distance() -> None:
+    """CH-97: two sentences, of 4 and 6 words, that look at themselves alone.
+
+    By hand: a row of the first has 1/4 within, of the second 1/6. For each offset, the mean over the pairs on one side
+    of the border, times the pairs across it: offsets +-1 (1 pair across; 3 of 1/4, 5 of 1/6), +-2 (2; 2 and 4), +-3
+    (3; 1 and 3), +-4 (4; 0 and 2), +-5 (4; 0 and 1); farther pairs have none to be compared with.
+    """
     weights = torch.zeros(N, N)
     weights[:4, :4], weights[4:, 4:] = 1 / 4, 1 / 6
-    assert block_mass(weights, [4]) == pytest.approx(1)
-    assert block_mass(torch.full((N, N), 1 / N), [4]) == pytest.approx(0.52)
+    means = [(3 / 4 + 5 / 6) / 8, (2 / 4 + 4 / 6) / 6, (1 / 4 + 3 / 6) / 4, 1 / 6, 1 / 6]
+    expected = 2 * sum(n * mean for n, mean in zip((1, 2, 3, 4, 4), means, strict=True)) / N
+    assert crossing_deficit(weights, 4) == pytest.approx(expected)
+
+
+def test_a_head_that_knows_no_border_has_no_deficit() -> None:
+    """CH-97: even rows, and rows that look at the word before."""
+    before = torch.zeros(N, N)
+    before[range(1, N), range(N - 1)] = 1
+    for weights in (torch.full((N, N), 1 / N), before):
+        assert crossing_deficit(weights, 4) == pytest.approx(0, abs=1e-7)
+
+
+def test_weights_of_exactly_nothing_are_counted() -> None:
+    """CH-67: half of the columns; of a decoder's row those that it cannot see do not count."""
+    weights = torch.zeros(8, 8)
+    weights[:, :4] = 1 / 4
+    assert traits([weights]).zeros == pytest.approx(0.5)
+    assert traits([rows_of(torch.ones(N, N).tril())], causal=True).zeros == 0
+
+
+def test_rows_without_a_choice_say_nothing_of_sparsity() -> None:
+    """CH-67: a decoder whose rows are even; only those that see six columns or more count: 3/6, 3/7, 3/8."""
+    found = traits([rows_of(torch.ones(8, 8).tril())], causal=True)
+    assert found.top_3 == pytest.approx((3 / 6 + 3 / 7 + 3 / 8) / 3)
 
 
 def test_the_diagonal_of_unequal_lengths_is_a_slope() -> None:
@@ -85,3 +113,10 @@ def test_divergence_is_0_for_equal_maps_and_log_2_for_maps_that_share_nothing() 
     weights = torch.eye(3)
     assert divergence(weights, weights) == pytest.approx(0, abs=1e-12)
     assert divergence(weights, weights.roll(1, dims=1)) == pytest.approx(math.log(2))
+
+
+def test_the_row_that_sees_one_column_alone_is_no_likeness() -> None:
+    """CH-99: two decoder heads that differ wherever they can."""
+    first, second = torch.eye(3), torch.tensor([[1.0, 0, 0], [1, 0, 0], [0, 1, 0]])
+    assert divergence(first, second, causal=True) == pytest.approx(math.log(2))
+    assert divergence(first, second) == pytest.approx(2 / 3 * math.log(2))

@@ -181,6 +181,25 @@ def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(list((output / "models").glob("*/seed-1.json"))) == 4
 
 
+def test_a_budget_cuts_trainings_short_says_so_and_a_larger_one_goes_on(tmp_path: Path) -> None:
+    recipes = write_recipes(tmp_path / "recipes", "rnnencdec", "rnnsearch", end={"updates": 100_000})
+    command = ["table-1-1", "--recipes", recipes, "--output", tmp_path / "out", "--device", "cpu", *TINY]
+    report = tmp_path / "out" / "table-1-1" / "report.json"
+
+    def updates() -> list[int]:
+        return [each["updates"] for each in json.loads(report.read_text(encoding="utf-8"))["trainings"]]
+
+    assert reproduce(*command, "--budget-minutes", 0.1).exit_code == 0
+    told = json.loads(report.read_text(encoding="utf-8"))["notes"][-1]
+    assert told.startswith("Stopped by the clock before the last update that the recipe asks for: RNNencdec-15, seed 1")
+    first = updates()
+    again = reproduce(*command, "--budget-minutes", 0.1)
+    assert again.exit_code == 0 and "going on" not in again.stderr
+    assert updates() == first
+    assert reproduce(*command, "--budget-minutes", 0.2).exit_code == 0
+    assert all(after > before for before, after in zip(first, updates(), strict=True))
+
+
 def test_a_training_that_diverges_is_a_finding(tmp_path: Path) -> None:
     """Steps of 1e30 leave no finite loss: each training ends, is told of, and is measured with what it had."""
     recipes = write_recipes(tmp_path / "recipes", "rnnencdec", "rnnsearch", end={"updates": 30})

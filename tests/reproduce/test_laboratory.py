@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtkit.reproduce.conduct import plan_text
-from mtkit.reproduce.laboratory import Laboratory, facts_of, recipes_folder
+from mtkit.reproduce.laboratory import Laboratory, Search, facts_of, recipes_folder
 from mtkit.reproduce.study import Settings, Training
 
 RNN = Training("RNNsearch", "toy/rnnsearch.yaml")
@@ -101,3 +101,36 @@ def test_facts_come_from_the_log_and_the_model(make_run, tmp_path: Path) -> None
     found = facts_of(run)
     assert found[1:] == (30, 2.0, 200.0, 8.0, 3.0)
     assert found.parameters > 0
+
+
+def test_what_a_clock_cut_short_goes_on_when_there_is_more_time(tmp_path: Path) -> None:
+    place = laboratory(tmp_path, "train.max_minutes=4").places([RNN])[0]
+    place.record.parent.mkdir(parents=True)
+
+    def record(**keys: object) -> None:
+        place.record.write_text(json.dumps(keys), encoding="utf-8")
+
+    assert not place.is_finished
+    record(end="3,000 updates", cut_after=None)
+    assert place.is_finished and place.is_finished_within(99) and place.is_finished_within(None)
+    record(end="1 minutes", cut_after=1.0)
+    assert not place.is_finished, "its recipe would give it four"
+    assert place.is_finished_within(1.0) and place.is_finished_within(0.5)
+    assert not place.is_finished_within(2.0) and not place.is_finished_within(None)
+    record(end="4 minutes", cut_after=4.0)
+    assert place.is_finished
+
+
+def test_a_model_that_went_on_is_translated_anew(make_run, tmp_path: Path) -> None:
+    """What is kept of a translation is kept for these weights."""
+    room = laboratory(tmp_path, "data.test={short: 'synthetic:test,pairs=3,max_words=9', long: null}")
+    place = room.place(RNN, 1)
+    made = make_run(tmp_path, "rnnsearch")
+    place.run.parent.mkdir(parents=True)
+    made.rename(place.run)
+    room.translate([(RNN, 1)], "short", Search(beam_size=1))
+    room.translate([(RNN, 1)], "short", Search(beam_size=1))
+    assert len(list((tmp_path / "translations").iterdir())) == 1
+    (place.run / "best").write_text("update-10\n", encoding="utf-8")
+    room.translate([(RNN, 1)], "short", Search(beam_size=1))
+    assert len(list((tmp_path / "translations").iterdir())) == 2

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
+from mtkit.errors import RequestError
 from mtkit.evaluate.length import length_groups
-from mtkit.reproduce.verdict import Sample, beats, falls_with_length, gains_more, stays_flat, together
+from mtkit.reproduce.verdict import (
+    SEED_MARGIN,
+    Sample,
+    beats,
+    compare,
+    falls_with_length,
+    gains_more,
+    loses_less_than,
+    stays_flat,
+    together,
+)
 
 WORDS = "der die Hund Katze sieht hört alt jung Haus Garten in unter schnell jetzt und".split()  # noqa: SIM905
 
@@ -104,3 +116,60 @@ def test_a_larger_gain_is_seen() -> None:
     assert gains_more("CH-13", "more", (GOOD, BAD), (GOOD, MIDDLE)).outcome == "shown"
     assert gains_more("CH-13", "more", (GOOD, MIDDLE), (GOOD, BAD)).outcome == "contradicted"
     assert gains_more("CH-13", "more", (GOOD, BAD), (GOOD, BAD)).outcome == "not shown"
+
+
+def nearly(label: str, better: Sample, n_better: int) -> Sample:
+    """BAD, but for the first sentences, which are those of `better`: better by little and never worse."""
+    lines = [*better.hypotheses[0][:n_better], *BAD.hypotheses[0][n_better:]]
+    return Sample(label, [lines], REFERENCES, "de")
+
+
+def test_with_one_seed_a_small_difference_shows_nothing_unless_the_model_is_the_same() -> None:
+    """Two trainings alike differ by as much; two searches of one model do not."""
+    slightly = nearly("slightly", MIDDLE, 7)
+    found = compare(slightly, BAD, same_model=True)
+    ours, theirs = (float(number) for number in re.findall(r"(\d+\.\d+)(?: against| BLEU)", found.text))
+    gain = ours - theirs
+    assert 0 < gain < SEED_MARGIN and found.p_value < 0.05
+    assert found.outcome == "shown"
+    assert compare(slightly, BAD).outcome == "not shown"
+    assert "(one seed)" in found.text
+    twice = [each._replace(hypotheses=[*each.hypotheses] * 2) for each in (slightly, BAD)]
+    assert compare(*twice).outcome == "shown", "both seeds agree"
+
+
+def test_the_best_of_many_needs_a_smaller_p() -> None:
+    """Bonferroni: eleven times p."""
+    once, chosen = compare(GOOD, MIDDLE), compare(GOOD, MIDDLE, n_tried=11)
+    assert chosen.p_value == pytest.approx(11 * once.p_value)
+    verdict = beats("CH-47", "best", (GOOD, MIDDLE), n_tried=11)
+    assert verdict.rule.endswith("the second is the best of 11, and p is multiplied by as many")
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        BAD._replace(label="french", trg_lang="fr"),
+        BAD._replace(label="other", references=[*REFERENCES[1:], REFERENCES[0]]),
+    ],
+    ids=lambda stranger: stranger.label,
+)
+def test_unlike_test_sets_are_never_compared(stranger: Sample) -> None:
+    for judge in (
+        lambda: compare(GOOD, stranger),
+        lambda: stays_flat("CH-32", "flat", GOOD, stranger, GROUPS),
+        lambda: gains_more("CH-13", "more", (GOOD, BAD), (GOOD, stranger)),
+        lambda: loses_less_than("CH-86", "less", GOOD, [stranger], 1.0),
+    ):
+        with pytest.raises(RequestError, match="translate other test sets"):
+            judge()
+
+
+def test_flat_beside_a_system_that_does_not_fall_shows_nothing() -> None:
+    """The one rises from short to long and the other stands still: neither is what the claim speaks of."""
+    assert stays_flat("CH-32", "flat", sample("rising", 0.5, 0.1), GOOD, GROUPS).outcome == "not shown"
+
+
+def test_what_diverged_translates_nothing() -> None:
+    assert Sample("lost", [[""] * len(REFERENCES)], REFERENCES, "de").is_empty
+    assert not GOOD.is_empty

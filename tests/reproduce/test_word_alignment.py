@@ -10,7 +10,7 @@ from mtkit import models
 from mtkit.analyze.attention_maps import AttentionMap
 from mtkit.checkpoint import LoadedModel
 from mtkit.evaluate.alignment import alignment_error_rate
-from mtkit.reproduce.word_alignment import aligning_map, reference_links
+from mtkit.reproduce.word_alignment import aligning_map, reference_links, reference_weights
 from mtkit.text.grammar import generate
 from mtkit.text.syntax import split_words
 from mtkit.text.tokenizer import PAD_ID, Tokenizers, learn
@@ -33,6 +33,14 @@ def test_every_word_of_a_reference_has_one_link_whatever_the_tokens() -> None:
             assert sorted(trg for _, trg in links) == list(range(len(split_words(pair.trg))))
             assert all(0 <= src < len(split_words(pair.src)) for src, _ in links)
         assert 0 < alignment_error_rate(found, [pair.alignment for pair in PAIRS]) <= 1
+
+
+def test_a_pair_that_the_tokenizer_changes_has_no_weights() -> None:
+    """nmt_nfkc writes one character for three dots and three for a fraction."""
+    pair = PAIRS[0]
+    whole, changed = reference_weights(loaded("bpe"), [pair.src, pair.src + " \u00bd"], [pair.trg, pair.trg])
+    assert changed is None
+    assert whole is not None and whole.shape == (len(split_words(pair.trg)), len(split_words(pair.src)))
 
 
 def test_of_a_transformer_the_layer_below_the_last_is_asked_and_its_heads_averaged() -> None:

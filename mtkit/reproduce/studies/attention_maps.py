@@ -12,8 +12,8 @@ from torch import Tensor
 
 from mtkit import models
 from mtkit.analyze.attention_maps import AttentionMap, attention_maps
-from mtkit.analyze.influence import source_gradients
-from mtkit.analyze.patterns import Traits, block_mass, divergence, label, traits
+from mtkit.analyze.influence import left_out, source_gradients
+from mtkit.analyze.patterns import Traits, crossing_deficit, divergence, label, traits
 from mtkit.checkpoint import LoadedModel
 from mtkit.data.batch import Batch, make_batch
 from mtkit.evaluate.alignment import Link, alignment_error_rate
@@ -22,10 +22,10 @@ from mtkit.models import TranslationModel
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Translated
 from mtkit.reproduce.study import WMT_EN_DE, Settings, Training
-from mtkit.reproduce.verdict import INTERVAL_RULE, Outcome, Verdict, interval_above_zero
+from mtkit.reproduce.verdict import INTERVAL_RULE, Outcome, Verdict, interval_above_zero, together
 from mtkit.reproduce.word_alignment import aligning_map, reference_links, reference_weights
 from mtkit.text.syntax import split_words
-from mtkit.text.tokenizer import PAD_ID
+from mtkit.text.tokenizer import PAD_ID, UNK_ID
 
 TITLE = "Attention maps: alignments, patterns of heads, weights against gradients"
 SUBJECT = (
@@ -36,6 +36,8 @@ SUBJECT = (
 _N_PAIRS = 100  # sentences that are looked at
 _N_GRADIENTS = 30
 _N_GRADIENT_STEPS = 6  # target positions of each whose gradients are taken
+_MOST, _FEW_ZEROS = 0.6, 0.01  # weight on three keys, and weights that are 0, of attention that is sparse but dense
+_AGREES, _SAME = 0.7, 0.9  # rank correlations
 _ALIKE = 0.1  # nats of Jensen-Shannon divergence below which two heads do the same
 _FEWEST_NEGATED = 20  # sentences that a claim about negation takes
 _PICTURE_WORDS = range(6, 13)
@@ -77,10 +79,10 @@ def report(laboratory: Laboratory) -> Findings:
         *alignment_verdicts,
         _negation(search, translated),
         _sharpening(heads, untrained),
-        _sparsity(heads),
+        _sparsity(heads, untrained),
         _blocks(transformer, translated),
         _specialised(heads),
-        _repeated(transformer.maps),
+        _repeated(transformer.maps, heads),
         _weight_is_not_importance(looked),
     ]
     return Findings(
@@ -206,14 +208,15 @@ def _negation(looked: _Looked, translated: Translated) -> Verdict:
     pairs = list(zip(translated.sources, translated.references, strict=True))
     is_french = (data.src, data.trg) == ("en", "fr")
     negated = [(pair, words) for pair in pairs if is_french and (words := negation_words(*pair))][:_N_PAIRS]
-    if len(negated) < _FEWEST_NEGATED:
-        reason = f"it takes English and French and {_FEWEST_NEGATED} negated test sentences; there are {len(negated)}"
-        return Verdict("CH-35", statement, "cannot be tested at this scale", reason, INTERVAL_RULE)
     weights = reference_weights(looked.loaded, [src for (src, _), _ in negated], [trg for (_, trg), _ in negated])
     values = [
         min(found[first, negation], found[second, negation]) - 1 / found.shape[1]
         for found, (_, (negation, first, second)) in zip(weights, negated, strict=True)
+        if found is not None
     ]
+    if len(values) < _FEWEST_NEGATED:
+        reason = f"it takes English and French and {_FEWEST_NEGATED} negated test sentences; there are {len(values)}"
+        return Verdict("CH-35", statement, "cannot be tested at this scale", reason, INTERVAL_RULE)
     what = f"{looked.label}: the weight on 'not', of 'ne' or of 'pas', whichever is less, above an even share"
     return interval_above_zero("CH-35", statement, np.array(values), what)
 
@@ -282,38 +285,38 @@ def _sharpening(heads: dict[tuple[str, int], Traits], untrained: dict[tuple[str,
     )
 
 
-def _sparsity(heads: dict[tuple[str, int], Traits]) -> Verdict:
-    noticed, top = (float(np.mean([getattr(each, name) for each in heads.values()])) for name in ("noticed", "top_3"))
+def _sparsity(heads: dict[tuple[str, int], Traits], untrained: dict[tuple[str, int], Traits]) -> Verdict:
+    top, before, zeros = (
+        float(np.mean([getattr(each, name) for each in found.values()]))
+        for found, name in ((heads, "top_3"), (untrained, "top_3"), (heads, "zeros"))
+    )
     return Verdict(
         "CH-67",
         "trained attention is dense but effectively sparse",
-        "shown" if noticed < 4 and top > 0.6 else "not shown",
-        f"{noticed:.1f} keys above 0.1 and {top:.0%} of the weight on three keys, mean over heads and rows",
-        "shown: fewer than four keys above 0.1 and more than 60% of the weight on three, on the mean",
+        "shown" if zeros < _FEW_ZEROS and top > max(_MOST, before) else "not shown",
+        f"{top:.0%} of the weight on three keys (untrained {before:.0%}), {zeros:.1%} of the weights exactly 0, mean "
+        "over heads and rows",
+        f"shown: more than {_MOST:.0%} of the weight on three keys and more than untrained, on the mean over rows that "
+        f"see six or more, and fewer than {_FEW_ZEROS:.0%} of the weights exactly 0",
     )
 
 
 def _blocks(looked: _Looked, translated: Translated) -> Verdict:
-    """Two sentences in one line: does the encoder look across the border?"""
-    tokenizers, shares, chances = looked.loaded.tokenizers, [], []
-    for first in range(0, 20, 2):
+    """Two sentences in one line: does less of the encoder's weight cross the border than goes as far elsewhere?"""
+    tokenizers = looked.loaded.tokenizers
+    device = next(looked.loaded.model.parameters()).device
+    values = []
+    for first in range(0, min(_N_PAIRS, len(translated.sources)) - 1, 2):
         firsts, seconds = tokenizers.src.encode(translated.sources[first : first + 2])
-        batch = make_batch(
-            [[*firsts, *seconds]], [[*tokenizers.trg.encode(translated.references[first : first + 1])[0]]]
-        )
-        batch = batch.to(next(looked.loaded.model.parameters()).device)
-        for each in attention_maps(looked.loaded.model, batch)[0]:
-            if each.from_source:
-                shares.append(block_mass(each.weights, [len(firsts)]))
-        parts = np.array([len(firsts), len(seconds) + 1]) / (len(firsts) + len(seconds) + 1)
-        chances.append(float((parts**2).sum()))
-    share, chance = float(np.mean(shares)), float(np.mean(chances))
-    return Verdict(
+        target = tokenizers.trg.encode(translated.references[first : first + 1])
+        batch = make_batch([[*firsts, *seconds]], target).to(device)
+        maps = [each.weights for each in attention_maps(looked.loaded.model, batch)[0] if each.from_source]
+        values.append(float(np.mean([crossing_deficit(weights, len(firsts)) for weights in maps])))
+    return interval_above_zero(
         "CH-97",
         "several sentences in one input show as blocks",
-        "shown" if share > chance + 0.1 else "not shown",
-        f"{share:.0%} of the encoder's weight stays inside its sentence, {chance:.0%} would by chance",
-        "shown: the share of weight inside is more than 0.1 above chance, over all encoder heads and ten inputs",
+        np.array(values),
+        "weight of an encoder row that does not cross the border between two sentences but goes as far elsewhere",
     )
 
 
@@ -321,22 +324,25 @@ def _specialised(heads: dict[tuple[str, int], Traits]) -> Verdict:
     counts: dict[str, int] = {}
     for each in heads.values():
         counts[label(each)] = counts.get(label(each), 0) + 1
-    named = len(counts.keys() - {"mixed"})
+    named = len(counts.keys() - {"mixed", "uniform"})
     return Verdict(
         "CH-98",
         "heads specialise",
         "shown" if named >= 2 else "not shown",
         "found: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1])),
-        "shown: heads of at least two patterns beside mixed",
+        "shown: heads of at least two of the patterns diagonal, adjacent and stripes",
     )
 
 
-def _repeated(pairs: Sequence[Sequence[AttentionMap]]) -> Verdict:
-    """Heads of one kind of attention that look at the same places, in any layer."""
+def _repeated(pairs: Sequence[Sequence[AttentionMap]], heads: dict[tuple[str, int], Traits]) -> Verdict:
+    """Heads of one kind of attention that look at the same places, in any layer; even ones say nothing and are left
+    out.
+    """
     by_head: dict[tuple[str, int], list[Tensor]] = {}
     for pair in pairs[:20]:
         for each in pair:
-            by_head.setdefault((each.layer, each.head), []).append(each.weights)
+            if label(heads[each.layer, each.head]) != "uniform":
+                by_head.setdefault((each.layer, each.head), []).append(each.weights)
     kinds: dict[str, list[tuple[str, int]]] = {}
     for layer, head in by_head:
         kinds.setdefault(layer.partition(".")[0] + layer.rpartition(".")[2], []).append((layer, head))
@@ -344,15 +350,17 @@ def _repeated(pairs: Sequence[Sequence[AttentionMap]]) -> Verdict:
     for members in kinds.values():
         for number, one in enumerate(members):
             for other in members[number + 1 :]:
-                values = [divergence(a, b) for a, b in zip(by_head[one], by_head[other], strict=True)]
-                found.append(float(np.mean(values)))
+                maps = zip(by_head[one], by_head[other], strict=True)
+                found.append(float(np.mean([divergence(a, b, causal=_is_causal(one[0])) for a, b in maps])))
     n_alike = sum(value < _ALIKE for value in found)
+    nearest = f"; the nearest by {min(found):.3f}" if found else ""
     return Verdict(
         "CH-99",
         "some heads repeat each other",
         "shown" if n_alike else "not shown",
-        f"{n_alike} of {len(found)} pairs of heads differ by less than {_ALIKE} nats; the nearest by {min(found):.3f}",
-        f"shown: a pair with a mean Jensen-Shannon divergence below {_ALIKE} (at most {math.log(2):.2f})",
+        f"{n_alike} of {len(found)} pairs of heads differ by less than {_ALIKE} nats{nearest}",
+        f"shown: a pair with a mean Jensen-Shannon divergence below {_ALIKE} (at most {math.log(2):.2f}), of the heads "
+        "that are not uniform",
     )
 
 
@@ -360,26 +368,48 @@ def _repeated(pairs: Sequence[Sequence[AttentionMap]]) -> Verdict:
 
 
 def _weight_is_not_importance(looked: Sequence[_Looked]) -> Verdict:
-    found = {each.label: _rank_correlation(each) for each in looked}
-    outcome: Outcome = "shown" if all(value < 0.7 for value in found.values()) else "not shown"
-    reason = "rank correlation of attention and gradient norm over the source words: " + ", ".join(
-        f"{name} {value:.2f}" for name, value in found.items()
+    """Three measures of a source word's part in a prediction, two by two (Jain and Wallace 2019)."""
+    found = {each.label: _agreements(each) for each in looked}
+    outcomes: list[Outcome] = []
+    for each in found.values():
+        attention = max(each.attention_gradient, each.attention_left_out)
+        differs = attention < min(_AGREES, each.gradient_left_out)
+        outcomes.append("shown" if differs else "contradicted" if attention > _SAME else "not shown")
+    reason = "rank correlations: " + "; ".join(
+        f"{name}: attention and gradient {each.attention_gradient:.2f}, attention and leaving the word out "
+        f"{each.attention_left_out:.2f}, gradient and leaving it out {each.gradient_left_out:.2f}"
+        for name, each in found.items()
     )
-    rule = "shown: a mean rank correlation (Spearman) below 0.7, for each model"
-    return Verdict("CH-101", "a weight is not a word's importance", outcome, reason, rule)
+    rule = (
+        f"shown: attention's mean rank correlations (Spearman) with both others lie below {_AGREES} and below that of "
+        f"the two with each other, for each model; contradicted: one above {_SAME}"
+    )
+    return Verdict("CH-101", "a weight is not a word's importance", together(outcomes), reason, rule)
 
 
-def _rank_correlation(looked: _Looked) -> float:
-    """Spearman's correlation between a row of attention and the gradients of its prediction, the mean over rows."""
+class _Agreements(NamedTuple):
+    """Mean rank correlations over the source words of a sentence, of two measures each."""
+
+    attention_gradient: float
+    attention_left_out: float
+    gradient_left_out: float
+
+
+def _agreements(looked: _Looked) -> _Agreements:
+    """Over the first predictions of some sentences; a word is left out by putting <unk> in its place."""
     small = Batch(*(part[:_N_GRADIENTS] for part in looked.batch))
+    changes = left_out(looked.loaded.model, small, UNK_ID).cpu()
     values = []
     for position in range(min(_N_GRADIENT_STEPS, small.trg_out.size(1))):
         gradients = source_gradients(looked.loaded.model, small, position).cpu()
         for row in range(len(gradients)):
             weights = looked.aligning(row)
-            if position < len(weights) and weights.size(1) > 2:
-                values.append(_spearman(weights[position].numpy(), gradients[row, : weights.size(1)].numpy()))
-    return float(np.nanmean(values))
+            n_rows, n_words = weights.shape
+            if position < n_rows and n_words > 2:
+                measures = weights[position], gradients[row, :n_words], changes[row, position, :n_words]
+                attention, gradient, left = (each.numpy() for each in measures)
+                values.append((_spearman(attention, gradient), _spearman(attention, left), _spearman(gradient, left)))
+    return _Agreements(*np.nanmean(values, axis=0).tolist())
 
 
 def _spearman(first: np.ndarray, second: np.ndarray) -> float:
