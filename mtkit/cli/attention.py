@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -41,26 +43,48 @@ def attention(
 
       mtkit attention runs/toy-transformer 'The old dog sees the cat.' --part encoder --all --output heads.png
     """
-    from mtkit.evaluate.plots import attention_grid, attention_heatmap, attention_text
+    from mtkit.evaluate.plots import attention_grid, attention_heatmap, attention_text, check_picture
     from mtkit.reproduce.attention_view import view_attention
 
     if every and output is None:
         raise RequestError("--all: a grid is a picture; name its file with --output")
     if every and (layer or head):
         raise RequestError("--all: shows every layer and head; leave --layer and --head out")
+    if output is not None:
+        check_picture(output)
     view = view_attention(model, source, target, part=part, layer=layer, head=head, every=every, device=device)
     if output is None:
         title, weights = view.maps[0]
         print_text(f"{title}: {view.target}\n")
-        print_text(attention_text(weights.numpy(), view.columns, view.rows, scale=scale))
+        text = attention_text(weights.numpy(), view.columns, view.rows, scale=scale)
+        print_text(text)
+        _warn_if_wide(text)
         return
     if every:
-        attention_grid([(name, each.numpy()) for name, each in view.maps], view.n_heads, output, scale=scale)
+        maps = [(name, each.numpy()) for name, each in view.maps]
+        heading, tokens = f"{source} → {view.target}", (view.columns, view.rows)
+        undrawn = attention_grid(
+            maps, view.n_heads, output, scale=scale, title=heading, tokens=tokens, axes_names=view.axes_names
+        )
     else:
         title, weights = view.maps[0]
         undrawn = attention_heatmap(
             weights.numpy(), view.columns, view.rows, output, scale=scale, title=title, axes_names=view.axes_names
         )
-        if undrawn:
-            warn(f"no font here has the characters {undrawn}: boxes stand in their place")
+    if undrawn:
+        warn(
+            f"no font here has the characters {undrawn}: boxes stand in their place. Install a font that has them, or "
+            "draw an .svg, whose text is drawn with the viewer's fonts"
+        )
     print_text(str(output))
+
+
+def _warn_if_wide(text: str) -> None:
+    """Tell that the rows of shades are broken by the terminal."""
+    from rich.cells import cell_len
+
+    if not sys.stdout.isatty():
+        return
+    rows = text.partition("\n\n")[0].splitlines()
+    if max(map(cell_len, rows)) > shutil.get_terminal_size().columns:
+        warn("the map is wider than the terminal, which breaks its rows; --output map.png draws a picture")

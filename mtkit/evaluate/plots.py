@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from mtkit.errors import RequestError
+from mtkit.text.lines import open_output
 
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
@@ -131,70 +133,131 @@ def attention_figure(
 
 
 def attention_grid(
-    maps: Sequence[tuple[str, ArrayLike]], n_columns: int, path: str | Path, *, scale: Scale = "linear", title: str = ""
-) -> None:
+    maps: Sequence[tuple[str, ArrayLike]],
+    n_columns: int,
+    path: str | Path,
+    *,
+    scale: Scale = "linear",
+    title: str = "",
+    tokens: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    axes_names: tuple[str, str] = ("", ""),
+) -> str:
     """Draws many maps, each under its name, `n_columns` in a row, to a file; all share one colour scale.
+
+    tokens: of the columns and of the rows of every map; they stand below and beside the outer maps, if they are few
+    enough to be read there.
+
+    Returns: the characters that no installed font can draw, as `attention_heatmap`.
 
     Raises:
         RequestError: another suffix, or a file that cannot be written.
     """
-    save_figure(attention_grid_figure(maps, n_columns, scale=scale, title=title), path)
+    path = _checked_path(path)
+    figure = attention_grid_figure(maps, n_columns, scale=scale, title=title, tokens=tokens, axes_names=axes_names)
+    save_figure(figure, path)
+    return "" if path.suffix.lower() == ".svg" else missing_characters([*tokens[0], *tokens[1], title])
 
 
 def attention_grid_figure(
-    maps: Sequence[tuple[str, ArrayLike]], n_columns: int, *, scale: Scale = "linear", title: str = ""
+    maps: Sequence[tuple[str, ArrayLike]],
+    n_columns: int,
+    *,
+    scale: Scale = "linear",
+    title: str = "",
+    tokens: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    axes_names: tuple[str, str] = ("", ""),
 ) -> Figure:
     """The figure of `attention_grid`, not yet in a file."""
     from matplotlib.colors import LogNorm, Normalize
     from matplotlib.figure import Figure
 
     n_rows = -(-len(maps) // n_columns)
-    figure = Figure(figsize=(1.3 + 1.5 * n_columns, 0.6 + 1.7 * n_rows), dpi=_DPI, layout="constrained")
+    figure = Figure(figsize=(1.6 + 1.5 * n_columns, 0.9 + 1.7 * n_rows), dpi=_DPI, layout="constrained")
     every = figure.subplots(n_rows, n_columns, squeeze=False)
-    norm = LogNorm(_LOG_FLOOR, 1.0) if scale == "log" else Normalize(0.0, 1.0)
-    for axes, (name, attention) in zip(every.flat, maps, strict=False):
+    top = max(float(np.max(np.asarray(attention, dtype=float))) for _, attention in maps)
+    top = max(top, _LOG_FLOOR * 10)
+    norm = LogNorm(_LOG_FLOOR, top) if scale == "log" else Normalize(0.0, top)
+    families = _font_families([*tokens[0], *tokens[1], title])
+    for number, (axes, (name, attention)) in enumerate(zip(every.flat, maps, strict=False)):
         weights = np.asarray(attention, dtype=float)
         shown = np.maximum(weights, _LOG_FLOOR) if scale == "log" else weights
         image = axes.imshow(shown, cmap="Blues", norm=norm, aspect="auto", interpolation="nearest")
         axes.set_title(name, fontsize=_MIN_FONT_POINTS + 2)
-    for axes in every.flat:
-        axes.set_xticks([])
-        axes.set_yticks([])
+        is_lowest = number + n_columns >= len(maps)
+        _name_ticks(axes.xaxis, tokens[0] if is_lowest else (), families, rotation=90)
+        _name_ticks(axes.yaxis, tokens[1] if number % n_columns == 0 else (), families)
     for axes in list(every.flat)[len(maps) :]:
         axes.set_visible(False)
     figure.colorbar(image, ax=every, label="attention", fraction=0.05)
+    figure.supxlabel(axes_names[0], fontsize=_MAX_FONT_POINTS)
+    figure.supylabel(axes_names[1], fontsize=_MAX_FONT_POINTS)
     if title:
-        figure.suptitle(_printable(title), family=_font_families([title]), parse_math=False, fontsize=_MAX_FONT_POINTS)
+        figure.suptitle(_printable(title), family=families, parse_math=False, fontsize=_MAX_FONT_POINTS)
     return figure
+
+
+_MOST_SMALL_LABELS = 18  # tokens beside a map of a grid whose letters do not run into each other
+
+
+def _name_ticks(axis: Axis, tokens: Sequence[str], families: list[str], rotation: float = 0) -> None:
+    """Write the tokens beside a small map, if they fit there; no ticks without them."""
+    named = tokens if len(tokens) <= _MOST_SMALL_LABELS else ()
+    axis.set_ticks(range(len(named)), [_label(token) for token in named])
+    axis.set_tick_params(length=0)
+    for text in axis.get_ticklabels():
+        text.set(fontsize=_MIN_FONT_POINTS, family=families, parse_math=False, rotation=rotation)
 
 
 def attention_text(
     attention: ArrayLike, columns: Sequence[str], rows: Sequence[str], *, scale: Scale = "linear"
 ) -> str:
-    """Attention weights as shades in a terminal: a line for each row, two characters for each numbered column."""
+    """Attention weights as shades in a terminal: a line for each row, two characters for each numbered column; then
+    what the shades mean, and the tokens of the columns.
+    """
     from rich.cells import cell_len  # Chinese letters take two places
 
     weights = np.asarray(attention, dtype=float)
+    top = max(float(weights.max()), _LOG_FLOOR * 10)
     names = [_printable(name) for name in rows]
     width = max(map(cell_len, names))
-    header = " " * width + " " + "".join(f"{number % 100:>2}" for number in range(1, len(columns) + 1))
-    lines = [header]
+    lines = [" " * width + " " + _column_numbers(len(columns))]
     for name, row in zip(names, weights, strict=True):
-        shades = "".join(_shade(float(weight), scale) * 2 for weight in row)
+        shades = "".join(_shade(float(weight), top, scale) * 2 for weight in row)
         lines.append(name + " " * (width - cell_len(name) + 1) + shades)
-    lines += ["", " ".join(f"{number} {_printable(token)}" for number, token in enumerate(columns, start=1))]
+    lines += ["", _shade_key(top, scale)]
+    lines += [" ".join(f"{number} {_printable(token)}" for number, token in enumerate(columns, start=1))]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _column_numbers(n_columns: int) -> str:
+    """Two places a column: the numbers up to 8, then every fifth, so that they stay apart."""
+    places = [" "] * (2 * n_columns)
+    for number in range(1, n_columns + 1):
+        if number < 9 or number % 5 == 0:
+            text = str(number)
+            places[2 * number - len(text) : 2 * number] = text
+    return "".join(places)
 
 
 _SHADES = " ░▒▓█"
 
 
-def _shade(weight: float, scale: Scale) -> str:
-    """One of five shades: by fifths of 1, or by powers of ten down to the weakest that the log scale tells apart."""
+def _shade(weight: float, top: float, scale: Scale) -> str:
+    """One of five shades: by fifths of the largest weight, or by fifths of the powers of ten between the weakest that
+    the log scale tells apart and the largest.
+    """
+    share = weight / top
     if scale == "log":
-        steps = np.log10(max(weight, _LOG_FLOOR) / _LOG_FLOOR) / np.log10(1 / _LOG_FLOOR)
-        return _SHADES[min(4, int(steps * 5))]
-    return _SHADES[min(4, int(weight * 5))]
+        share = float(np.log(max(weight, _LOG_FLOOR) / _LOG_FLOOR) / np.log(top / _LOG_FLOOR))
+    return _SHADES[min(4, int(share * 5))]
+
+
+def _shade_key(top: float, scale: Scale) -> str:
+    """The least weight of each shade."""
+    fifths = [number / 5 for number in range(1, 5)]
+    least = [_LOG_FLOOR * (top / _LOG_FLOOR) ** fifth if scale == "log" else top * fifth for fifth in fifths]
+    shades = [f"{shade * 2} from {weight:.2g}" for shade, weight in zip(_SHADES[1:], least, strict=True)]
+    return f"{', '.join(shades)}; the largest weight is {top:.2g}"
 
 
 def learning_curve(
@@ -292,6 +355,13 @@ def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
+def check_picture(path: str | Path) -> None:
+    """Raises: RequestError for a picture that could not be written: another suffix, or no such folder."""
+    folder = _checked_path(path).parent
+    if not folder.is_dir():
+        raise RequestError(f"{path}: there is no folder {folder}")
+
+
 def _checked_path(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix.lower() not in _SUFFIXES:
@@ -300,7 +370,7 @@ def _checked_path(path: str | Path) -> Path:
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Writes a figure to a file, whose suffix says in which format.
+    """Writes a figure to a file, whole or not at all; its suffix says in which format.
 
     Raises:
         RequestError: another suffix, or a file that cannot be written.
@@ -313,11 +383,9 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     with warnings.catch_warnings(), rc_context({"svg.fonttype": "none", "svg.hashsalt": "mtkit"}):
         # One warning for each missing glyph and drawing pass; missing_characters() tells once.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        try:
+        with open_output(path) as stream:
             if path.suffix.lower() == ".svg":
                 # The margin is for text that the viewer's font sets wider than the one it was measured with.
-                figure.savefig(path, bbox_inches="tight", pad_inches=0.3, metadata={"Date": None})
+                figure.savefig(stream, format="svg", bbox_inches="tight", pad_inches=0.3, metadata={"Date": None})
             else:
-                figure.savefig(path)
-        except OSError as error:
-            raise RequestError(f"{path}: cannot be written: {error.strerror or error}") from error
+                figure.savefig(stream, format=path.suffix[1:].lower())

@@ -12,7 +12,7 @@ from mtkit.analyze.attention_maps import TOP, AttentionMap, attention_maps
 from mtkit.checkpoint import LoadedModel, load_model
 from mtkit.data.batch import make_batch
 from mtkit.errors import RequestError
-from mtkit.search.translator import Translator
+from mtkit.search.translator import Rendering, Translator
 from mtkit.text.tokenizer import SPECIALS
 from mtkit.train.precision import resolve_device
 
@@ -59,13 +59,17 @@ def view_attention(
         raise RequestError(f"{folder}: {loaded.recipe.model['type']} has no attention to show")
     if not source.strip():
         raise RequestError("the source is empty: there is nothing to look at")
+    tokenizers = loaded.tokenizers
     if target is None:
-        target = _translate(loaded, source)
-    src_ids, trg_ids = loaded.tokenizers.src.encode([source]), loaded.tokenizers.trg.encode([target])
-    batch = make_batch(src_ids, trg_ids).to(next(loaded.model.parameters()).device)
+        # Its text cut into tokens once more might be others than those that the model wrote, <unk> above all.
+        best = _translate(loaded, source)
+        target, trg_tokens = best.text, best.tokens
+        trg_ids = [tokenizers.trg.ids(trg_tokens)]
+    else:
+        trg_tokens, trg_ids = tokenizers.trg.split([target])[0], tokenizers.trg.encode([target])
+    batch = make_batch(tokenizers.src.encode([source]), trg_ids).to(next(loaded.model.parameters()).device)
     maps = _of_part(attention_maps(loaded.model, batch)[0], part, folder)
-    src_tokens = [*loaded.tokenizers.src.split([source])[0], _EOS]
-    trg_tokens = loaded.tokenizers.trg.split([target])[0]
+    src_tokens = [*tokenizers.src.split([source])[0], _EOS]
     read, written = [_BOS, *trg_tokens], [*trg_tokens, _EOS]
     columns, rows = {"cross": (src_tokens, written), "encoder": (src_tokens, src_tokens), "decoder": (read, read)}[part]
     names = {"cross": ("source", "target"), "encoder": ("source", "source"), "decoder": ("target read", "target read")}
@@ -76,11 +80,11 @@ def view_attention(
     return View(target, columns, rows, names[part], titles, n_heads)
 
 
-def _translate(loaded: LoadedModel, source: str) -> str:
+def _translate(loaded: LoadedModel, source: str) -> Rendering:
     translator = Translator.of(
         loaded.model, loaded.tokenizers, loaded.recipe.search, device=next(loaded.model.parameters()).device
     )
-    return translator.translate([source])[0].text
+    return translator.translate([source])[0].hypotheses[0]
 
 
 def _of_part(maps: list[AttentionMap], part: Part, folder: Path) -> list[AttentionMap]:

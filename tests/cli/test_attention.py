@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
+from mtkit.checkpoint import load_model, save_checkpoint, tokenizer_fingerprints, unique_tensors
 from mtkit.cli import app
 from mtkit.evaluate.plots import attention_text
+from mtkit.models import parse_config
+from mtkit.recipe import dump_recipe, load_recipe
+from mtkit.text.tokenizer import UNK_ID
 
 runner = CliRunner()
 
@@ -27,10 +34,11 @@ def runs(make_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
 def test_a_given_pair_is_shaded_row_by_row(runs: dict[str, Path]) -> None:
     result = attention(runs["rnnsearch"], "the dog sees", "a man")
     assert result.exit_code == 0, result.stderr
-    title, blank, header, *rows, also_blank, legend = result.stdout.splitlines()
+    title, blank, header, *rows, also_blank, key, legend = result.stdout.splitlines()
     assert (title, blank, also_blank) == ("attention: a man", "", "")
     assert header.split() == ["1", "2", "3", "4"]
     assert [row.split()[0] for row in rows] == ["▁a", "▁man", "</s>"]
+    assert key.startswith("░░ from 0.") and "; the largest weight is 0." in key
     assert legend == "1 ▁the 2 ▁dog 3 ▁sees 4 </s>"
 
 
@@ -93,12 +101,62 @@ def test_what_cannot_be_shown_is_said(runs: dict[str, Path], backend: str, argum
     assert message in result.stderr
 
 
-def test_shades_go_by_fifths_or_by_powers_of_ten() -> None:
-    """CH-93: 0.05, 0.25, 0.45, 0.65 and 1 are five shades; on the log scale a hundredth is half the way to 1e-4."""
-    linear = attention_text([[0.05, 0.25, 0.45, 0.65, 1.0]], list("abcde"), ["x"])
-    assert linear.splitlines()[1] == "x   ░░▒▒▓▓██"
-    log = attention_text([[1e-5, 0.01, 1.0]], list("abc"), ["x"], scale="log")
-    assert log.splitlines()[1] == "x   ▒▒██"
+def test_shades_go_by_fifths_of_the_largest_weight_or_of_its_powers_of_ten() -> None:
+    """CH-93: 0.025 to 0.5 are five shades; on the log scale a tenth of 1 is three quarters of the way from 1e-4."""
+    linear = attention_text([[0.025, 0.125, 0.225, 0.325, 0.5]], list("abcde"), ["x"]).splitlines()
+    assert linear[1] == "x   ░░▒▒▓▓██"
+    assert linear[3] == "░░ from 0.1, ▒▒ from 0.2, ▓▓ from 0.3, ██ from 0.4; the largest weight is 0.5"
+    log = attention_text([[1e-5, 0.01, 0.1, 1.0]], list("abcd"), ["x"], scale="log").splitlines()
+    assert log[1] == "x   ▒▒▓▓██"
+    assert log[3] == "░░ from 0.00063, ▒▒ from 0.004, ▓▓ from 0.025, ██ from 0.16; the largest weight is 1"
+
+
+def test_numbers_of_many_columns_stay_apart_over_their_columns() -> None:
+    header = attention_text(np.eye(1, 105), ["a"] * 105, ["x"]).splitlines()[0]
+    numbers = {int(found.group()): found.end() for found in re.finditer(r"\d+", header)}
+    assert list(numbers) == [*range(1, 9), *range(10, 106, 5)]
+    assert all(end == 2 + 2 * number for number, end in numbers.items())
+
+
+def test_the_models_own_unknown_word_is_one_token(make_run: Callable[..., Path], tmp_path: Path) -> None:
+    """The text `<unk>` would be cut into three."""
+    run = make_run(tmp_path, "rnnsearch")
+    recipe = load_recipe(run / "recipe.yaml", parse_model=parse_config)
+    kept = recipe.model_copy(update={"search": recipe.search.model_copy(update={"unknown": "keep", "beam_size": 1})})
+    (run / "recipe.yaml").write_text(dump_recipe(kept), encoding="utf-8")
+    loaded = load_model(run)
+    with torch.no_grad():
+        loaded.model.output.bias[UNK_ID] += 1000
+    weights = unique_tensors(loaded.model)
+    state = {"update": 30, "tokenizers": tokenizer_fingerprints(loaded.tokenizers), "bitext": "x"}
+    folder = save_checkpoint(run, "update-30", weights, {}, state)
+    result = attention(folder, "the dog")
+    assert result.exit_code == 0, result.stderr
+    rows = result.stdout.split("\n\n")[1].splitlines()[1:]
+    assert {row.split()[0] for row in rows} == {"<unk>", "</s>"}
+
+
+def test_a_grid_names_its_sentence_and_its_axes(runs: dict[str, Path], tmp_path: Path) -> None:
+    picture = tmp_path / "grid.svg"
+    attention(runs["transformer"], "the dog", "a man", "--all", "--output", picture)
+    text = picture.read_text(encoding="utf-8")
+    assert ">the dog → a man<" in text and ">source<" in text and ">target<" in text
+    assert text.count(">▁dog<") == 2, "below the lower two of four maps"
+    assert text.count(">▁man<") == 2, "beside the left two"
+
+
+def test_a_picture_that_cannot_be_written_is_told_before_the_model_is_read(tmp_path: Path) -> None:
+    result = attention(tmp_path / "no model", "the dog", "--output", tmp_path / "no folder" / "map.png")
+    assert result.exit_code == 2
+    assert "there is no folder" in result.stderr
+
+
+def test_a_failing_picture_leaves_the_old_one(runs: dict[str, Path], tmp_path: Path, monkeypatch) -> None:
+    picture = tmp_path / "map.png"
+    picture.write_bytes(b"old")
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: 1 / 0)
+    attention(runs["rnnsearch"], "the dog", "--output", picture)
+    assert picture.read_bytes() == b"old" and list(tmp_path.iterdir()) == [picture]
 
 
 def test_chinese_rows_stay_in_line() -> None:

@@ -156,7 +156,7 @@ def test_an_empty_side_is_refused():
 def test_other_suffixes_and_unwritable_places_are_request_errors(tmp_path):
     with pytest.raises(RequestError, match=r"map.bmp: expected a file name ending in one of .png, .svg, .pdf"):
         attention_heatmap(WEIGHTS, SRC, TRG, tmp_path / "map.bmp")
-    with pytest.raises(RequestError, match="cannot be written: No such file or directory"):
+    with pytest.raises(RequestError, match=r"cannot be written \(No such file or directory\)"):
         attention_heatmap(WEIGHTS, SRC, TRG, tmp_path / "nowhere" / "map.png")
 
 
