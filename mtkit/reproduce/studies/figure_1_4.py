@@ -47,7 +47,7 @@ def report(laboratory: Laboratory) -> Findings:
     verdicts = [
         falls_with_length("CH-18", "BLEU of a fixed vector falls with the length of the source", fixed, groups),
         stays_flat("CH-32", "RNNsearch stays flat where RNNencdec falls", search, fixed, groups),
-        stays_flat("CH-55", "BLEU of Luong's attention does not fall with length", luong, fixed, groups),
+        stays_flat("CH-55", "Luong's attention keeps its BLEU where RNNencdec falls", luong, fixed, groups),
         stays_flat("figure 1-4", "the Transformer stays flat where RNNencdec falls", transformer, fixed, groups),
     ]
     table, picture = by_length(samples, sources)
