@@ -13,7 +13,7 @@ import pytest
 from mtkit.evaluate.charts import Bar, bar_figure
 from mtkit.reproduce.findings import Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Facts
-from mtkit.reproduce.report import Origin, write_report
+from mtkit.reproduce.report import Origin, Trained, write_report
 from mtkit.reproduce.verdict import Verdict
 
 SCORES = Measured((20.0, 23.0, 21.5), 1.25)
@@ -34,7 +34,7 @@ ORIGIN = Origin(
     "What was done.",
     "toy",
     3,
-    [("a, seed 1", "runs/a", Facts(8, 2, 0.5, None, 3.0, 5.0))],
+    [Trained("a, seed 1", "runs/a", Facts(8, 2, 0.5, None, 3.0, 5.0), "2 updates")],
     1.5,
     "2020-01-02",
 )
