@@ -150,13 +150,13 @@ def _minutes_left(missing: Sequence[Place], places: Sequence[Place], share: floa
 
 def _expected(place: Place, places: Sequence[Place], share: float | None) -> float | None:
     """Minutes that a training may take: as long as another seed of it took, at most its recipe's and its share."""
-    limits = [limit for limit in (place.recipe.train.max_minutes, share) if limit is not None]
+    limit = _limit(place, share)
     alike = [
         max((float(entry["minutes"]) for entry in read_metrics(other.run)), default=0.0)
         for other in places
         if other.is_finished and other.training == place.training
     ]
-    return min([*limits, *alike], default=None)
+    return min([*alike, *([] if limit is None else [limit])], default=None)
 
 
 def check_scale(laboratory: Laboratory, name: str, *, agreed: bool) -> None:

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import mtkit
 from mtkit.analyze.steps import counted_steps
 from mtkit.checkpoint import LoadedModel, load_model, weights_sum
-from mtkit.data.sources import check_aligned, open_bitext
+from mtkit.data.sources import Bitext, check_aligned, open_bitext
 from mtkit.errors import DivergedError, RequestError
 from mtkit.models import parse_config
-from mtkit.recipe import Recipe, load_recipe
+from mtkit.recipe import DataSection, FilePair, Recipe, load_recipe
 from mtkit.reproduce.evaluation import translate_all
 from mtkit.reproduce.findings import Measured
 from mtkit.reproduce.known import known_rows
@@ -193,15 +193,15 @@ class Laboratory:
         found = [self.facts(training, seed).dev_ppl for seed in self.seeds]
         return Measured(tuple(ppl for ppl in found if ppl is not None)) if None not in found else None
 
-    def test_set(self, training: Training, *, index: int = 0) -> str:
-        """The name of the recipe's first test set, or of a later one.
+    def test_set(self, training: Training) -> str:
+        """The name of the recipe's first test set.
 
         Raises: RequestError when the recipe has none.
         """
         names = list(self.place(training, self.seeds[0]).recipe.data.test)
-        if len(names) <= index:
+        if not names:
             raise RequestError(f"{training.recipe}: names no test set; add one: --set data.test.NAME=SOURCE")
-        return names[index]
+        return names[0]
 
     def translate(
         self,
@@ -214,7 +214,7 @@ class Laboratory:
         places = [self.place(training, seed) for training, seed in members]
         recipe = places[0].recipe
         source = {"dev": recipe.data.dev, **recipe.data.test}[set_name]
-        bitext = open_bitext(source, src=recipe.data.src, trg=recipe.data.trg, root=Path(recipe.data.root or "."))
+        bitext = _open(recipe.data, source)
         key = {
             "models": [f"{place.run.parent.name}/{place.run.name} {weights_sum(place.run)}" for place in places],
             "bitext": bitext.fingerprint(),
@@ -261,21 +261,19 @@ class Laboratory:
     def alignments(self, training: Training, set_name: str) -> list[list[tuple[int, int]]] | None:
         """The right word links of a test set, where they are known."""
         data = self.place(training, self.seeds[0]).recipe.data
-        bitext = open_bitext(data.test[set_name], src=data.src, trg=data.trg, root=Path(data.root or "."))
-        return bitext.alignments()
+        return _open(data, data.test[set_name]).alignments()
 
     def dev(self, training: Training) -> list[tuple[str, str]]:
         """The dev pairs of a training."""
         data = self.place(training, self.seeds[0]).recipe.data
-        return list(open_bitext(data.dev, src=data.src, trg=data.trg, root=Path(data.root or ".")).pairs())
+        return list(_open(data, data.dev).pairs())
 
     def train_sources(self, training: Training, most: int = 100_000) -> list[str]:
         """The first source sentences of a training's bitext, before its filters."""
         data = self.place(training, self.seeds[0]).recipe.data
         sources = data.train if isinstance(data.train, list) else [data.train]
-        root = Path(data.root or ".")
-        bitexts = [open_bitext(source, src=data.src, trg=data.trg, root=root) for source in sources]
-        return [src for src, _ in itertools.islice(itertools.chain(*(each.pairs() for each in bitexts)), most)]
+        pairs = itertools.chain(*(_open(data, source).pairs() for source in sources))
+        return [src for src, _ in itertools.islice(pairs, most)]
 
     def sample(self, training: Training, set_name: str, search: Search | None = None) -> Sample:
         """A training's translations of a test set with every seed."""
@@ -323,6 +321,11 @@ def _what_makes(recipe: Recipe) -> dict[str, Any]:
     if all(isinstance(source, str) and source.startswith("synthetic:") for source in sources):
         del made["data"]["root"]  # the embedded grammar lies nowhere
     return made
+
+
+def _open(data: DataSection, source: FilePair | str) -> Bitext:
+    """One of a recipe's bitexts."""
+    return open_bitext(source, src=data.src, trg=data.trg, root=Path(data.root or "."))
 
 
 def _given(search: Search) -> dict[str, Any]:
