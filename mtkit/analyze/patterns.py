@@ -68,12 +68,11 @@ def crossing_deficit(weights: Tensor, border: int) -> float:
     """
     place = torch.arange(len(weights))
     crosses = (place[:, None] < border) != (place < border)
-    offset = place - place[:, None]
     deficit = 0.0
     for apart in range(1 - len(weights), len(weights)):
-        across, within = crosses & (offset == apart), ~crosses & (offset == apart)
-        if across.any() and within.any():
-            deficit += (weights[within].mean() * across.sum() - weights[across].sum()).item()
+        alike, across = weights.diagonal(apart), crosses.diagonal(apart)
+        if across.any() and not across.all():
+            deficit += (alike[~across].mean() * across.sum() - alike[across].sum()).item()
     return deficit / len(weights)
 
 

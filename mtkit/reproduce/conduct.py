@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 from mtkit.errors import DivergedError, RequestError
 from mtkit.reproduce import study as studies
-from mtkit.reproduce.laboratory import DIVERGED, Laboratory, Place
+from mtkit.reproduce.laboratory import Laboratory, Place
 from mtkit.reproduce.published import PUBLICATIONS, Cost
 from mtkit.reproduce.report import Origin, Trained, write_report, write_summary
 from mtkit.text.lines import open_output
 from mtkit.train.experiment import train
 from mtkit.train.log import minutes_text, read_metrics, to_stderr
-from mtkit.train.trainer import minutes_reason
 
 
 class Conducted(NamedTuple):
@@ -96,24 +95,30 @@ def _train(laboratory: Laboratory, place: Place, share: float | None) -> int | N
     """Train one model, or go on with it; the exit status if it was stopped before its end."""
     limit = _limit(place, share)
     recipe = laboratory.place(place.training, place.seed, max_minutes=limit).recipe
-    cut_after = None
+    cut_after, diverged = None, False
     try:
         outcome = train(recipe, place.run, device=laboratory.device)
     except DivergedError as error:
         # That a system cannot be trained so is a finding: its best checkpoint, or what it knew last, stands for it.
         to_stderr(f"mtkit: warning: {place.name}: diverged: {error}")
-        end = f"{DIVERGED}: {error}"
+        end, diverged = f"diverged at {error}", True
     else:
         if outcome.interrupted:
             return outcome.exit_status
         end = outcome.reason
         ends_by_itself = recipe.train.updates is not None or recipe.train.epochs is not None
         is_early = ends_by_itself or limit != place.recipe.train.max_minutes
-        if limit is not None and is_early and outcome.reason == minutes_reason(limit):
+        if is_early and outcome.out_of_time:
             cut_after = limit
     place.record.parent.mkdir(parents=True, exist_ok=True)
     with open_output(place.record) as stream:
-        facts = {"training": place.training.label, "seed": place.seed, "end": end, "cut_after": cut_after}
+        facts = {
+            "training": place.training.label,
+            "seed": place.seed,
+            "end": end,
+            "cut_after": cut_after,
+            "diverged": diverged,
+        }
         stream.write((json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode())
     return None
 
@@ -134,7 +139,7 @@ def _early_ends(places: Sequence[Place]) -> list[str]:
             "busier machine trains them less."
         )
     return notes + [
-        f"{place.name} diverged, {place.end.removeprefix(DIVERGED + ': ').partition(';')[0]}: the best checkpoint "
+        f"{place.name} {place.end.partition(';')[0]}. The best checkpoint "
         "before that, or else the last, is what was measured; one that gives no finite probability translates nothing."
         for place in places
         if place.has_diverged

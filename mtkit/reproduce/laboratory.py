@@ -40,9 +40,6 @@ from mtkit.train.precision import resolve_device
 
 # What does not make another model: what is tested, when a machine's patience ends, what is shown and kept.
 _NO_PART_OF_A_MODEL = ("max_minutes", "keep", "seed", "sample_translations", "report_every")
-
-
-DIVERGED = "diverged"  # how the record of such a training begins to tell of its end
 _APART = 1000  # between the seeds of two members
 
 
@@ -87,7 +84,7 @@ class Place(NamedTuple):
 
     @property
     def has_diverged(self) -> bool:
-        return self.end.startswith(DIVERGED)
+        return bool(self._recorded().get("diverged"))
 
     def _recorded(self) -> dict[str, Any]:
         return dict(json.loads(self.record.read_text(encoding="utf-8"))) if self.record.is_file() else {}

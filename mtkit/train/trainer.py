@@ -90,12 +90,15 @@ class Outcome(NamedTuple):
     best: float | None
     best_name: str | None
     interrupted: bool
+    out_of_time: bool = False  # train.max_minutes ended it
     exit_status: int = 0
 
 
-def minutes_reason(minutes: float) -> str:
-    """Why a training is over whose minutes are."""
-    return f"{minutes:g} minutes"
+class Over(NamedTuple):
+    """The stopping rule that has been reached."""
+
+    reason: str
+    out_of_time: bool = False
 
 
 class Trainer:
@@ -148,7 +151,7 @@ class Trainer:
         """
         self.started = time.monotonic() - self.position.seconds
         self.saved_update = self.position.update
-        while not (reason := self._why_over()):
+        while not (over := self._over()):
             if stop.requested:
                 break
             try:
@@ -163,7 +166,7 @@ class Trainer:
                 self._validate()
             if not validated and self.position.update % self.section.save_every == 0:
                 self._save()
-        if not reason:
+        if over is None:
             self._save()  # the sums since the last log line go with it: the line comes when its updates are complete
             return Outcome(
                 self.position.update, stop.reason, self.stopping.best, self.stopping.best_name, interrupted=True
@@ -172,22 +175,28 @@ class Trainer:
         if self.position.validated_update != self.position.update:
             self._validate()
         self._finish_with_average()
-        return Outcome(self.position.update, reason, self.stopping.best, self.stopping.best_name, interrupted=False)
+        return Outcome(
+            self.position.update,
+            over.reason,
+            self.stopping.best,
+            self.stopping.best_name,
+            interrupted=False,
+            out_of_time=over.out_of_time,
+        )
 
-    def _why_over(self) -> str:
-        """The stopping rule that has been reached, or nothing."""
+    def _over(self) -> Over | None:
         section, position = self.section, self.position
         if section.updates is not None and position.update >= section.updates:
-            return f"{section.updates:,} updates"
+            return Over(f"{section.updates:,} updates")
         if section.epochs is not None and self._epochs_done() >= section.epochs:
-            return f"{section.epochs:g} epochs"
+            return Over(f"{section.epochs:g} epochs")
         if section.max_minutes is not None and self._seconds() >= 60 * section.max_minutes:
-            return minutes_reason(section.max_minutes)
+            return Over(f"{section.max_minutes:g} minutes", out_of_time=True)
         if section.schedule == "plateau" and self._learning_rate(position.update + 1) < section.min_lr:
-            return f"a learning rate below {section.min_lr:g}"
+            return Over(f"a learning rate below {section.min_lr:g}")
         if self.stopping.is_over:
-            return f"{section.patience} validations without improvement"
-        return ""
+            return Over(f"{section.patience} validations without improvement")
+        return None
 
     def _seconds(self) -> float:
         return time.monotonic() - self.started
