@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
+from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor, nn
 
 State = Any  # a backend's own NamedTuple: nested tuples of tensors, row 0 is the batch
@@ -18,6 +19,24 @@ class Paper(NamedTuple):
     year: int
     title: str
     url: str
+
+
+class BackendConfig(BaseModel):
+    """What every backend's Config is: unknown keys are refused, nothing changes after reading, no key is in vain."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    ONLY_WITH: ClassVar[dict[str, tuple[str, tuple[str, ...]]]] = {}
+    """Keys that do nothing but with some values of another, and so may only have their default elsewhere."""
+
+    @model_validator(mode="after")
+    def _says_nothing_in_vain(self) -> BackendConfig:
+        for key, (other, fitting) in self.ONLY_WITH.items():
+            value, got = getattr(self, key), getattr(self, other)
+            if got not in fitting and value != type(self).model_fields[key].default:
+                shown = value if isinstance(value, str) else f"{value:g}"
+                raise ValueError(f"{key}: {shown} needs {other} {' or '.join(fitting)}, got {got}")
+        return self
 
 
 class Memory(NamedTuple):

@@ -28,14 +28,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple, cast
+from typing import Annotated, ClassVar, Literal, NamedTuple, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mtkit.models._protocol import Memory, Paper, Step, TranslationModel
+from mtkit.models._protocol import BackendConfig, Memory, Paper, Step, TranslationModel
 from mtkit.nn.convolution import GatedConvolution, normalized_linear
 from mtkit.nn.dropout import Dropout
 from mtkit.nn.embedding import PositionEmbedding
@@ -52,10 +52,10 @@ Sizes = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
 _BYTENET_RATES = (1, 2, 4, 8, 16)
 
 
-class Config(BaseModel):
+class Config(BackendConfig):
     """Sizes and switches of a ConvS2S. Kernels and dilations repeat until every layer has one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    ONLY_WITH: ClassVar = {"unfold": ("attention", ("none",))}
 
     d_embedding: int = Field(
         256, ge=1, description="width of the embeddings, of the encoder states and of what the output layer reads (f)"
@@ -90,8 +90,6 @@ class Config(BaseModel):
                     )
         if any(kernel % 2 == 0 for kernel in self.encoder_kernels):
             raise ValueError("encoder_kernels: an even kernel has no middle")
-        if self.attention != "none" and self.unfold != 1:
-            raise ValueError(f"unfold: {self.unfold:g} needs attention none, got {self.attention}")
         return self
 
 

@@ -19,13 +19,13 @@ weights, and the switch `gaussian`.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from mtkit.models._protocol import Memory, Paper, Step, TranslationModel
+from mtkit.models._protocol import BackendConfig, Memory, Paper, Step, TranslationModel
 from mtkit.nn.dropout import Dropout
 from mtkit.nn.loop import LoopLinear
 from mtkit.nn.luong_attention import LuongAttention
@@ -39,10 +39,15 @@ PAPER = Paper(
 )
 
 
-class Config(BaseModel):
+class Config(BackendConfig):
     """Sizes and switches of a Luong system."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    ONLY_WITH: ClassVar = {
+        "score": ("attention", ("global", "local_m", "local_p")),
+        "window": ("attention", ("local_m", "local_p")),
+        "gaussian": ("attention", ("local_m", "local_p")),
+        "max_source_length": ("score", ("location",)),
+    }
 
     d_embedding: int = Field(default=256, ge=1, description="width of the token embeddings")
     d_hidden: int = Field(default=512, ge=1, description="units of each layer, in the encoder and in the decoder")
@@ -90,7 +95,7 @@ PRESETS = {
         d_embedding=1000, d_hidden=1000, n_layers=4, attention="local_p", score="general", dropout=0.2, init="uniform"
     ),
     "small": Config(),
-    "tiny": Config(d_embedding=12, d_hidden=16, n_layers=2, dropout=0.0, window=2, max_source_length=32),
+    "tiny": Config(d_embedding=12, d_hidden=16, n_layers=2, dropout=0.0),
 }
 
 INITIAL_BOUND = 0.1  # §4.1

@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
-from mtkit.models._protocol import Memory, Paper, Step, TranslationModel
+from mtkit.models._protocol import BackendConfig, Memory, Paper, Step, TranslationModel
 from mtkit.nn.dropout import Dropout
 from mtkit.nn.recurrent import GRUCell, MaxoutReadout, initialize
 
@@ -31,10 +31,8 @@ PAPER = Paper(
 )
 
 
-class Config(BaseModel):
+class Config(BackendConfig):
     """Sizes of an RNNencdec."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     d_embedding: int = Field(default=256, ge=1, description="width of the token embeddings (m)")
     d_encoder: int = Field(default=512, ge=1, description="units of the encoder (n): the width of the sentence vector")

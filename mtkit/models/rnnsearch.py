@@ -18,10 +18,10 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
-from mtkit.models._protocol import Memory, Paper, Step, TranslationModel
+from mtkit.models._protocol import BackendConfig, Memory, Paper, Step, TranslationModel
 from mtkit.nn.additive import AdditiveAttention, attentive_scan
 from mtkit.nn.dropout import Dropout
 from mtkit.nn.recurrent import GRUCell, MaxoutReadout, initialize, matmul_dtype
@@ -34,10 +34,8 @@ PAPER = Paper(
 )
 
 
-class Config(BaseModel):
+class Config(BackendConfig):
     """Sizes of an RNNsearch."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     d_embedding: int = Field(default=256, ge=1, description="width of the token embeddings (m)")
     d_encoder: int = Field(default=256, ge=1, description="units of each encoder direction (n)")

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 
-from mtkit.models._protocol import Memory, Paper, Step, TranslationModel
+from mtkit.models._protocol import BackendConfig, Memory, Paper, Step, TranslationModel
 from mtkit.nn.dropout import Dropout
 from mtkit.nn.recurrent import LSTMStack, LSTMStates, initialize
 
@@ -33,10 +33,8 @@ PAPER = Paper(
 )
 
 
-class Config(BaseModel):
+class Config(BackendConfig):
     """Sizes and switches of a Seq2Seq."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     d_embedding: int = Field(default=256, ge=1, description="width of the token embeddings")
     d_hidden: int = Field(default=512, ge=1, description="units of each layer, in the encoder and in the decoder")

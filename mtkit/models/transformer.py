@@ -17,14 +17,14 @@ what an ablation takes away: the scale 1/sqrt(d_k), residual sums, layer normali
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, cast
+from typing import ClassVar, Literal, NamedTuple, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mtkit.models._protocol import Memory, Paper, Step, TranslationModel
+from mtkit.models._protocol import BackendConfig, Memory, Paper, Step, TranslationModel
 from mtkit.nn.attention import KeysValues, LatentAttention, MultiHeadAttention
 from mtkit.nn.dropout import Dropout
 from mtkit.nn.embedding import LearnedPositions, NoPositions, SinusoidalPositions, TokenEmbedding
@@ -38,10 +38,14 @@ PAPER = Paper(
 )
 
 
-class Config(BaseModel):
+class Config(BackendConfig):
     """Sizes and switches of a Transformer."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    ONLY_WITH: ClassVar = {
+        "n_kv_groups": ("kv", ("gqa",)),
+        "d_latent": ("kv", ("mla",)),
+        "max_positions": ("positions", ("learned",)),
+    }
 
     d_model: int = Field(256, ge=2, description="width of every layer")
     d_ff: int = Field(1024, ge=1, description="inner width of the feed-forward block")
@@ -87,7 +91,7 @@ PRESETS = {
     "base": Config(d_model=512, d_ff=2048, n_heads=8, n_layers=6, dropout=0.1, norm="post"),
     "big": Config(d_model=1024, d_ff=4096, n_heads=16, n_layers=6, dropout=0.3, norm="post"),
     "small": Config(),
-    "tiny": Config(d_model=16, d_ff=32, n_heads=2, n_layers=2, dropout=0.0, d_latent=6, max_positions=32),
+    "tiny": Config(d_model=16, d_ff=32, n_heads=2, n_layers=2, dropout=0.0),
 }
 
 

@@ -34,16 +34,17 @@ def trainings(settings: Settings) -> list[Training]:
     if scale != "paper":
         own.append(f"text={{subword: word, vocab_size: {_WORDS[scale]}, shared_vocab: false}}")
     if scale == "toy":
-        own += ["train.updates=2000", "model.window=5"]
-    none = ["model.attention=none", "model.input_feeding=false"]
+        own.append("train.updates=2000")
+    none = ["model.attention=none", "model.score=general", "model.input_feeding=false"]
     location = ["model.attention=global", "model.score=location"]
+    local = ["model.attention=local_p", "model.score=general", *(["model.window=5"] if scale == "toy" else [])]
     steps = (
         ("base", [*none, "model.reverse_source=false", "model.dropout=0"]),
         ("+ reverse", [*none, "model.dropout=0"]),
         ("+ dropout", [*none, "model.dropout=0.2"]),
         ("+ attention (global, location)", [*location, "model.input_feeding=false", "model.dropout=0.2"]),
         ("+ input feeding", [*location, "model.dropout=0.2"]),
-        ("+ local-p, general", ["model.attention=local_p", "model.score=general", "model.dropout=0.2"]),
+        ("+ local-p, general", [*local, "model.dropout=0.2"]),
     )
     return [Training(label, f"{folder}/luong_global.yaml", (*own, *changes)) for label, changes in steps]
 
