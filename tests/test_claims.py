@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from mtkit.reproduce import head_patterns, study
 
 TESTS = Path(__file__).resolve().parent
 N_CLAIMS = 130
@@ -62,3 +65,19 @@ def test_every_claim_that_a_test_names_has_that_test_in_its_row() -> None:
             numbers = re.findall(r"\bCH-(\d+)", ast.get_docstring(test) or "")
             unlisted += [f"CH-{number}: {name}" for number in numbers if name not in listed[int(number)]]
     assert not unlisted
+
+
+def test_every_claim_that_a_study_judges_names_the_study() -> None:
+    judged: set[tuple[int, str]] = set()
+    for name in study.available():
+        files = [Path(inspect.getfile(study.load(name)))]
+        files += [Path(inspect.getfile(head_patterns))] if name == "attention-maps" else []
+        numbers = {int(number) for file in files for number in re.findall(r'"CH-(\d+)"', file.read_text("utf-8"))}
+        judged |= {(number, name) for number in numbers}
+    named = {
+        (claim.number, name)
+        for claim in claims()
+        for names in re.findall(r"mtkit reproduce ([a-z0-9-]+(?:, [a-z0-9-]+)*)", claim.shown_by)
+        for name in names.split(", ")
+    }
+    assert named == judged

@@ -93,6 +93,13 @@ def reaches(layer: Callable[[Tensor], Tensor], n: int, d: int) -> list[list[bool
     return rows
 
 
+def receptive_field(layer: Callable[[Tensor], Tensor], n: int, d: int) -> int:
+    """Inputs that the middle one of n outputs depends on, by gradients of `layer`, [1, n, d] -> [1, n, d]."""
+    x = torch.randn(1, n, d, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(layer(x)[0, n // 2].sum(), x)
+    return int((gradient[0].abs().sum(-1) > 0).sum())
+
+
 def path_length(layer_of: Callable[[int], Callable[[Tensor], Tensor]], n: int, d: int, most: int) -> int | None:
     """Fewest layers of a kind with which the last position depends on the first; None if `most` do not suffice.
 

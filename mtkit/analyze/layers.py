@@ -80,8 +80,8 @@ def recurrent_steps(n: int, d: int) -> int:
     return len(calls) - 1
 
 
-def convolutional(d: int, dilation: int = 1) -> nn.Module:
-    return GatedConvolution(d, d, KERNEL, dilation, causal=False)
+def convolutional(d: int, dilation: int = 1, kernel: int = KERNEL) -> nn.Module:
+    return GatedConvolution(d, d, kernel, dilation, causal=False)
 
 
 def attentive(d: int) -> nn.Module:

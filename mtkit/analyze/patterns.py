@@ -14,8 +14,8 @@ from torch import Tensor
 
 Label = Literal["diagonal", "adjacent", "stripes", "uniform", "mixed"]
 
-_MAJORITY = 0.5  # of the weight, for a pattern to be a head's own
-_NEARLY_UNIFORM = 0.9  # of the greatest entropy
+MAJORITY = 0.5  # of the weight, for a pattern to be a head's own
+NEARLY_UNIFORM = 0.9  # of the greatest entropy
 _NOTICED = 0.1
 _CHOICE = 6  # columns that a row must see for its spread to say something
 
@@ -27,6 +27,7 @@ class Traits(NamedTuple):
     adjacent: float  # weight on the positions right beside it
     stripes: float  # weight on the one column of each map that is looked at most
     evenness: float  # entropy over its maximum, log of the positions that can be looked at
+    even: float  # share of the rows whose evenness is above 0.9
     noticed: float  # columns with a weight above 0.1
     zeros: float  # share of the visible columns whose weight is exactly 0
     top_3: float  # weight of the three columns that get most
@@ -50,13 +51,13 @@ def label(head: Traits) -> Label:
     uniform: evenness above 0.9. diagonal: more than half on the row's own place. adjacent: more than half on that and
     the positions beside it. stripes: more than half on one column of each map. Otherwise mixed.
     """
-    if head.evenness > _NEARLY_UNIFORM:
+    if head.evenness > NEARLY_UNIFORM:
         return "uniform"
-    if head.diagonal > _MAJORITY:
+    if head.diagonal > MAJORITY:
         return "diagonal"
-    if head.stripes > _MAJORITY:
+    if head.stripes > MAJORITY:
         return "stripes"
-    return "adjacent" if head.diagonal + head.adjacent > _MAJORITY else "mixed"
+    return "adjacent" if head.diagonal + head.adjacent > MAJORITY else "mixed"
 
 
 def crossing_deficit(weights: Tensor, border: int) -> float:
@@ -100,12 +101,14 @@ def _traits(weights: Tensor, causal: bool) -> list[float]:
     distance = (columns - own[:, None]).abs()
     visible = (rows + 1) if causal else torch.full_like(rows, n_columns)
     most = visible.double().log().clamp_min(math.log(2))
+    evenness = torch.special.entr(weights).sum(1) / most
     lag = (columns.double() / n_columns - rows[:, None].double() / n_rows).abs()
     return [
         (weights * (distance == 0)).sum(1).mean().item(),
         (weights * (distance == 1)).sum(1).mean().item(),
         weights.mean(0).max().item(),
-        (torch.special.entr(weights).sum(1) / most).mean().item(),
+        evenness.mean().item(),
+        (evenness > NEARLY_UNIFORM).double().mean().item(),
         (weights > _NOTICED).double().sum(1).mean().item(),
         ((weights == 0) & (columns < visible[:, None])).double().sum(1).div(visible).mean().item(),
         weights.topk(min(3, n_columns), dim=1).values.sum(1).mean().item(),

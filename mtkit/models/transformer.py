@@ -1,6 +1,6 @@
 """Transformer: attention alone, no recurrence (Vaswani et al. 2017, "Attention Is All You Need").
 
-Symbols: N -> n_layers, d_model, d_ff, h -> n_heads, d_k = d_v = d_model / n_heads, P_drop -> dropout.
+Symbols: N -> n_layers, d_model, d_ff, h -> n_heads, d_v = d_model / n_heads, d_k -> d_key, P_drop -> dropout.
 
 The presets `base` and `big` are those of the paper's Table 3; `big` carries the En-De dropout of 0.3 (0.1 is
 the paper's En-Fr value). `small` and `tiny` are sizes for small corpora and tests.
@@ -9,9 +9,10 @@ Differs from the paper: dropout also after the first layer of the feed-forward b
 and layer normalisation before each block where `norm: pre` (Xiong et al. 2020), which trains without a long
 warm-up.
 
-Variants: heads of the decoder that share keys and values (`kv`), in its self-attention and its attention over the
-source as in Ainslie et al. (2023); self-attention within a window, in encoder and decoder; learned or no positions; and
-what an ablation takes away: the scale 1/sqrt(d_k), residual sums, layer normalisation.
+Variants: queries and keys of another width than values (Table 3, rows B); heads of the decoder that share keys and
+values (`kv`), in its self-attention and its attention over the source as in Ainslie et al. (2023); self-attention
+within a window, in encoder and decoder; learned or no positions; and what an ablation takes away: the scale
+1/sqrt(d_k), residual sums, layer normalisation.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ class Config(BackendConfig):
     d_model: int = Field(256, ge=2, description="width of every layer")
     d_ff: int = Field(1024, ge=1, description="inner width of the feed-forward block")
     n_heads: int = Field(4, ge=1, description="attention heads; divides d_model")
+    d_key: int | None = Field(
+        None, ge=1, description="width of each head's queries and keys (d_k); null = d_model / n_heads, as its values"
+    )
     n_layers: int = Field(3, ge=1, description="layers of the encoder and of the decoder")
     dropout: float = Field(0.1, ge=0, lt=1, description="on every block's output and on the embeddings")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="on the attention weights")
@@ -135,9 +139,9 @@ def decoder_attention(config: Config) -> MultiHeadAttention:
     """Attention whose heads share keys and values as `kv` says."""
     sizes = (config.d_model, config.n_heads, config.attention_dropout)
     if config.kv == "mla":
-        return LatentAttention(*sizes, d_latent=config.d_latent, scaled=config.scaled)
+        return LatentAttention(*sizes, d_latent=config.d_latent, d_key=config.d_key, scaled=config.scaled)
     n_groups = {"mha": config.n_heads, "gqa": config.n_kv_groups, "mqa": 1}[config.kv]
-    return MultiHeadAttention(*sizes, n_groups=n_groups, scaled=config.scaled)
+    return MultiHeadAttention(*sizes, n_groups=n_groups, d_key=config.d_key, scaled=config.scaled)
 
 
 class EncoderLayer(nn.Module):
@@ -146,7 +150,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.self_attention = MultiHeadAttention(
-            config.d_model, config.n_heads, config.attention_dropout, scaled=config.scaled
+            config.d_model, config.n_heads, config.attention_dropout, d_key=config.d_key, scaled=config.scaled
         )
         self.around_self_attention = Residual(config)
         self.feed_forward = FeedForward(config)

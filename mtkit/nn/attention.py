@@ -22,7 +22,7 @@ _PLAIN_BELOW = 128
 
 
 class KeysValues(NamedTuple):
-    """What is attended to: two tensors [batch, heads or groups, length, d_head].
+    """What is attended to: [batch, heads or groups, length, d_key] and [batch, heads or groups, length, d_head].
 
     Of latent attention the first holds the latent vectors, [batch, 1, length, d_latent], and the second has width 0.
     """
@@ -32,9 +32,9 @@ class KeysValues(NamedTuple):
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
-    """[batch, length, d_model] -> [batch, heads, length, d_head]"""
-    batch, length, d_model = x.shape
-    return x.view(batch, length, n_heads, d_model // n_heads).transpose(1, 2)
+    """[batch, length, heads * d] -> [batch, heads, length, d]"""
+    batch, length, width = x.shape
+    return x.view(batch, length, n_heads, width // n_heads).transpose(1, 2)
 
 
 def join_heads(x: Tensor) -> Tensor:
@@ -73,30 +73,40 @@ class MultiHeadAttention(nn.Module):
     """Concat(head_1, …, head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
     The projections of queries, keys and values lie in one matrix each side needs: `query` [d, d] and
-    `key_value` [2 g d_head, d], all with biases, as in the authors' parameter counts; g is the number of heads unless
-    `n_groups` lets several heads share a key and a value. `scaled=False` leaves the division by sqrt(d_k) out.
+    `key_value` [g d_key + g d_head, d], all with biases, as in the authors' parameter counts; g is the number of heads
+    unless `n_groups` lets several heads share a key and a value. d_head = d / h is the width of a value, and of a query
+    and a key too unless `d_key` says otherwise. `scaled=False` leaves the division by sqrt(d_k) out.
     """
 
     def __init__(
-        self, d_model: int, n_heads: int, dropout: float = 0.0, *, n_groups: int | None = None, scaled: bool = True
+        self,
+        d_model: int,
+        n_heads: int,
+        dropout: float = 0.0,
+        *,
+        n_groups: int | None = None,
+        d_key: int | None = None,
+        scaled: bool = True,
     ) -> None:
         super().__init__()
         self.n_heads = n_heads
         self.n_groups = n_groups or n_heads
         d_head = d_model // n_heads
-        self.scale = 1 / math.sqrt(d_head) if scaled else 1.0
-        self.query = nn.Linear(d_model, d_model)
-        self.key_value = nn.Linear(d_model, 2 * self.n_groups * d_head)
+        d_key = d_key or d_head
+        self.scale = 1 / math.sqrt(d_key) if scaled else 1.0
+        self.shared_sizes = (self.n_groups * d_key, self.n_groups * d_head)  # of all keys, of all values
+        self.query = nn.Linear(d_model, n_heads * d_key)
+        self.key_value = nn.Linear(d_model, sum(self.shared_sizes))
         self.output = nn.Linear(d_model, d_model)
         self.dropout = Dropout(dropout)
-        for matrix in (self.query.weight, *self.key_value.weight.chunk(2), self.output.weight):
+        for matrix in (self.query.weight, *self.key_value.weight.split(self.shared_sizes), self.output.weight):
             nn.init.xavier_uniform_(matrix)
         for linear in (self.query, self.key_value, self.output):
             nn.init.zeros_(linear.bias)
 
     def project_keys_values(self, x: Tensor) -> KeysValues:
         """Keys and values of what is attended to, x [batch, length, d_model]."""
-        keys, values = self.key_value(x).chunk(2, dim=-1)
+        keys, values = self.key_value(x).split(self.shared_sizes, dim=-1)
         return KeysValues(split_heads(keys, self.n_groups), split_heads(values, self.n_groups))
 
     def project_queries(self, x: Tensor) -> Tensor:
@@ -106,8 +116,8 @@ class MultiHeadAttention(nn.Module):
         """Queries, keys and values of one sequence in a single product."""
         weight = torch.cat([self.query.weight, self.key_value.weight])
         bias = torch.cat([self.query.bias, self.key_value.bias])
-        d_shared = self.key_value.out_features // 2
-        queries, keys, values = F.linear(x, weight, bias).split([self.query.out_features, d_shared, d_shared], dim=-1)
+        sizes = (self.query.out_features, *self.shared_sizes)
+        queries, keys, values = F.linear(x, weight, bias).split(sizes, dim=-1)
         memory = KeysValues(split_heads(keys, self.n_groups), split_heads(values, self.n_groups))
         return split_heads(queries, self.n_heads), memory
 
@@ -117,7 +127,7 @@ class MultiHeadAttention(nn.Module):
         """Attend and mix the heads.
 
         Args:
-            queries: [batch, heads, n, d_head]
+            queries: [batch, heads, n, d_key]
             mask: broadcast to [batch, heads, n, length], True = may not be looked at.
             need_weights: also return the weights, averaged over the heads, [batch, n, length].
         """
@@ -150,17 +160,26 @@ class LatentAttention(MultiHeadAttention):
     no latent for the queries. `query` and `output` are those of MultiHeadAttention.
     """
 
-    def __init__(self, d_model: int, n_heads: int, dropout: float = 0.0, *, d_latent: int, scaled: bool = True) -> None:
-        super().__init__(d_model, n_heads, dropout, scaled=scaled)
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        dropout: float = 0.0,
+        *,
+        d_latent: int,
+        d_key: int | None = None,
+        scaled: bool = True,
+    ) -> None:
+        super().__init__(d_model, n_heads, dropout, d_key=d_key, scaled=scaled)
         del self.key_value
         d_head = d_model // n_heads
         self.latent = nn.Linear(d_model, d_latent, bias=False)
-        self.key = nn.Parameter(torch.empty(n_heads, d_head, d_latent))  # U_i
+        self.key = nn.Parameter(torch.empty(n_heads, d_key or d_head, d_latent))  # U_i
         self.value = nn.Parameter(torch.empty(n_heads, d_latent, d_head))  # V_i, transposed
         nn.init.xavier_uniform_(self.latent.weight)
-        bound = math.sqrt(6 / (d_latent + d_model))  # as xavier_uniform_ has it for all heads in one matrix
-        nn.init.uniform_(self.key, -bound, bound)
-        nn.init.uniform_(self.value, -bound, bound)
+        for made, width in ((self.key, self.query.out_features), (self.value, d_model)):
+            bound = math.sqrt(6 / (d_latent + width))  # as xavier_uniform_ has it for all heads in one matrix
+            nn.init.uniform_(made, -bound, bound)
 
     def project_keys_values(self, x: Tensor) -> KeysValues:
         latent = self.latent(x)[:, None]

@@ -310,6 +310,8 @@ def _what_makes(recipe: Recipe) -> dict[str, Any]:
     for key in ("name", "paper", "search"):
         del made[key]
     del made["data"]["test"]
+    # A variant that a later version adds and this recipe does not have makes no other model.
+    made["model"] = {key: value for key, value in made["model"].items() if value is not None}
     for key in _NO_PART_OF_A_MODEL:
         made["train"].pop(key)
     if recipe.train.updates is None and recipe.train.epochs is None:

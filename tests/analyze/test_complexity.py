@@ -15,6 +15,7 @@ from mtkit.analyze.complexity import (
     feed_forward_flops,
     path_length,
     reaches,
+    receptive_field,
     recurrent_flops,
     training_cost,
     windowed_attention_flops,
@@ -77,6 +78,13 @@ def test_reaches_tells_which_positions_a_layer_reads() -> None:
         [False, True, True, False],
         [False, False, True, True],
     ]
+
+
+def test_a_receptive_field_is_what_the_middle_output_reads() -> None:
+    """CH-123: two layers that read themselves and three before, 1 + 2 x 3; what lies beyond the ends is not read."""
+    stack = nn.Sequential(causal_sum(3), causal_sum(3))
+    assert receptive_field(stack, 30, 2) == 7
+    assert receptive_field(stack, 9, 2) == 5
 
 
 def test_the_path_is_as_many_layers_as_the_distance_asks_for() -> None:

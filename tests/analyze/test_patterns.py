@@ -51,6 +51,7 @@ def test_even_rows_are_found() -> None:
     """CH-96"""
     found = traits([torch.full((4, 20), 1 / 20)])
     assert found.evenness == pytest.approx(1)
+    assert found.even == 1
     assert label(found) == "uniform"
     assert found.noticed == 0 and found.top_3 == pytest.approx(0.15)
 

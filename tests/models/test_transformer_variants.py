@@ -126,6 +126,21 @@ def test_parameters_that_sharing_saves(changes: dict[str, Any], saved: int) -> N
     assert count(model) == 44_138_496 + 512 * 37_000 - saved
 
 
+@pytest.mark.parametrize(("d_key", "printed"), [(16, 58), (32, 60)])
+def test_narrow_keys_save_what_the_papers_table_says(d_key: int, printed: int) -> None:
+    """CH-81: Table 3, rows B; 18 attentions have 2 h (64 - d_k) fewer columns with biases. The paper prints millions,
+    and 65 for base, whose vocabulary must be larger than the one that it states.
+    """
+    saved = 18 * 2 * 8 * (64 - d_key) * (512 + 1)
+    with torch.device("meta"):
+        base, narrow = (
+            Model(Config(**{**PRESETS["base"].model_dump(), "d_key": width}), 37_000, 37_000, PAD)
+            for width in (None, d_key)
+        )
+    assert count(base) - count(narrow) == saved
+    assert round(65 - saved / 1e6) == printed
+
+
 # Windows
 
 

@@ -58,9 +58,9 @@ def with_weights_of(module: MultiHeadAttention) -> nn.MultiheadAttention:
     return reference
 
 
-def random_module(d_model: int, n_heads: int) -> MultiHeadAttention:
+def random_module(d_model: int, n_heads: int, d_key: int | None = None) -> MultiHeadAttention:
     torch.manual_seed(5)
-    module = MultiHeadAttention(d_model, n_heads).eval()
+    module = MultiHeadAttention(d_model, n_heads, d_key=d_key).eval()
     with torch.no_grad():  # zero biases would hide a bias that is left out
         for linear in (module.query, module.key_value, module.output):
             linear.bias.normal_()
@@ -168,24 +168,28 @@ def test_one_product_for_all_projections_equals_separate_ones() -> None:
     assert torch.allclose(memory.values, separate.values, rtol=0, atol=1e-6)
 
 
-def test_heads_together_equal_the_sum_of_single_heads() -> None:
-    """CH-76: Concat(head_1, …) W^O = sum of head_i W^O_i, each head with its own rows of the projections."""
-    module = random_module(HEADS * D_HEAD, HEADS)
+@pytest.mark.parametrize("d_key", [D_HEAD, 1, 7])
+def test_heads_together_equal_the_sum_of_single_heads(d_key: int) -> None:
+    """CH-76: Concat(head_1, …) W^O = sum of head_i W^O_i, each head with its own rows of the projections.
+
+    CH-81: also where queries and keys are narrower or wider than values.
+    """
+    module = random_module(HEADS * D_HEAD, HEADS, d_key)
     x = draw(BATCH, N_KEYS, HEADS * D_HEAD, seed=4)
     mask = key_pad_mask(pad_mask())
     queries, memory = module.project_all(x)
     together, _ = module.attend(queries, memory, mask)
     total = module.output.bias.detach().numpy().astype(np.float64)
-    key_weight, value_weight = module.key_value.weight.chunk(2)
-    key_bias, value_bias = module.key_value.bias.chunk(2)
+    key_weight, value_weight = module.key_value.weight.split([HEADS * d_key, HEADS * D_HEAD])
+    key_bias, value_bias = module.key_value.bias.split([HEADS * d_key, HEADS * D_HEAD])
     for head in range(HEADS):
-        rows = slice(head * D_HEAD, (head + 1) * D_HEAD)
+        rows, key_rows = (slice(head * width, (head + 1) * width) for width in (D_HEAD, d_key))
         queries, keys, values = (
-            F.linear(x, weight[rows], bias[rows])[:, None]
-            for weight, bias in (
-                (module.query.weight, module.query.bias),
-                (key_weight, key_bias),
-                (value_weight, value_bias),
+            F.linear(x, weight[its_rows], bias[its_rows])[:, None]
+            for weight, bias, its_rows in (
+                (module.query.weight, module.query.bias, key_rows),
+                (key_weight, key_bias, key_rows),
+                (value_weight, value_bias, rows),
             )
         )
         _, context = numpy_attention(queries, keys, values, mask)

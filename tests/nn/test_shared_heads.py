@@ -27,18 +27,18 @@ D = HEADS * D_HEAD
 D_LATENT = 10
 
 
-def build(n_groups: int | None = None, *, scaled: bool = True) -> MultiHeadAttention:
+def build(n_groups: int | None = None, *, d_key: int | None = None, scaled: bool = True) -> MultiHeadAttention:
     torch.manual_seed(5)
-    module = MultiHeadAttention(D, HEADS, n_groups=n_groups, scaled=scaled).eval()
+    module = MultiHeadAttention(D, HEADS, n_groups=n_groups, d_key=d_key, scaled=scaled).eval()
     with torch.no_grad():
         for linear in (module.query, module.key_value, module.output):
             linear.bias.normal_()
     return module
 
 
-def build_latent(d_latent: int = D_LATENT) -> LatentAttention:
+def build_latent(d_latent: int = D_LATENT, d_key: int | None = None) -> LatentAttention:
     torch.manual_seed(6)
-    module = LatentAttention(D, HEADS, d_latent=d_latent).eval()
+    module = LatentAttention(D, HEADS, d_latent=d_latent, d_key=d_key).eval()
     with torch.no_grad():
         for linear in (module.query, module.output):
             linear.bias.normal_()
@@ -49,6 +49,7 @@ SHARING: dict[str, Callable[[], MultiHeadAttention]] = {
     "mqa": lambda: build(1),
     "gqa": lambda: build(2),
     "mla": build_latent,
+    "narrow-keys": lambda: build(2, d_key=3),
 }
 
 
@@ -151,19 +152,20 @@ def test_what_is_kept_of_a_token() -> None:
     assert kept == {"mha": 2 * HEADS * D_HEAD, "gqa": 2 * 2 * D_HEAD, "mqa": 2 * D_HEAD, "mla": D_LATENT}
 
 
+@pytest.mark.parametrize("d_key", [D_HEAD, 3])
 @pytest.mark.parametrize("fused", [False, True])
 def test_latent_attention_is_attention_to_keys_and_values_made_from_the_latent(
-    fused: bool, monkeypatch: pytest.MonkeyPatch
+    fused: bool, d_key: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CH-85: what it never makes, made here: keys U_i c and values V_i c of each head, in float64."""
-    module, x = build_latent(), sequence()
+    module, x = build_latent(d_key=d_key), sequence()
     mask = causal_mask(LENGTH)
     u, v = module.key.detach().double().numpy(), module.value.detach().double().numpy()
     every_query = split_heads(module.query(x), HEADS).detach().double().numpy()
     latent = x.double().numpy() @ module.latent.weight.detach().double().numpy().T
     contexts = []
     for head in range(HEADS):
-        energy = every_query[:, head] @ (latent @ u[head].T).transpose(0, 2, 1) / math.sqrt(D_HEAD)
+        energy = every_query[:, head] @ (latent @ u[head].T).transpose(0, 2, 1) / math.sqrt(d_key)
         exponential = np.where(mask, 0, np.exp(energy))
         contexts.append(exponential / exponential.sum(-1, keepdims=True) @ (latent @ v[head]))
     expected = module.output(torch.from_numpy(np.concatenate(contexts, -1)).float()).detach().numpy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,16 +12,26 @@ from torch import Tensor
 from mtkit import models
 from mtkit.analyze.attention_maps import AttentionMap, attention_maps
 from mtkit.analyze.influence import left_out, source_gradients
-from mtkit.analyze.patterns import Traits, crossing_deficit, divergence, label, traits
+from mtkit.analyze.patterns import crossing_deficit, traits
 from mtkit.checkpoint import LoadedModel
 from mtkit.data.batch import Batch, make_batch
 from mtkit.evaluate.alignment import Link, alignment_error_rate
 from mtkit.evaluate.plots import attention_figure, attention_grid_figure
 from mtkit.models import TranslationModel
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
+from mtkit.reproduce.head_patterns import (
+    END,
+    head_table,
+    pattern_verdicts,
+    repeated,
+    sharpening,
+    sparsity,
+    specialised,
+    traits_of_heads,
+)
 from mtkit.reproduce.laboratory import Laboratory, Translated
 from mtkit.reproduce.study import WMT_EN_DE, Settings, Training
-from mtkit.reproduce.verdict import INTERVAL_RULE, Outcome, Verdict, interval_above_zero, together
+from mtkit.reproduce.verdict import INTERVAL_RULE, Outcome, Verdict, exactly, interval_above_zero, together
 from mtkit.reproduce.word_alignment import aligning_map, reference_links, reference_weights
 from mtkit.text.syntax import split_words
 from mtkit.text.tokenizer import PAD_ID, UNK_ID
@@ -36,10 +45,9 @@ SUBJECT = (
 _N_PAIRS = 100  # sentences that are looked at
 _N_GRADIENTS = 30
 _N_GRADIENT_STEPS = 6  # target positions of each whose gradients are taken
-_MOST, _FEW_ZEROS = 0.6, 0.01  # weight on three keys, and weights that are 0, of attention that is sparse but dense
 _AGREES, _SAME = 0.7, 0.9  # rank correlations
-_ALIKE = 0.1  # nats of Jensen-Shannon divergence below which two heads do the same
 _FEWEST_NEGATED = 20  # sentences that a claim about negation takes
+_ROUNDING = 1e-5  # of a row's sum in float32
 _PICTURE_WORDS = range(6, 13)
 
 
@@ -58,7 +66,9 @@ class _Looked(NamedTuple):
     label: str
     loaded: LoadedModel
     batch: Batch
-    maps: list[list[AttentionMap]]  # of each pair
+    src_tokens: list[list[str]]  # of each pair, with </s>
+    trg_tokens: list[list[str]]
+    maps: list[list[AttentionMap]]
 
     def aligning(self, pair: int) -> Tensor:
         """The map that follows word alignments best."""
@@ -73,21 +83,23 @@ def report(laboratory: Laboratory) -> Findings:
     search, transformer = looked
     gold = laboratory.alignments(contestants[0], set_name)
     alignment_verdicts, alignment_table = _alignments(looked, translated, gold)
-    heads = _heads(transformer.maps)
-    untrained = _heads(attention_maps(_untrained(transformer.loaded), transformer.batch))
+    heads = traits_of_heads(transformer.maps)
+    untrained = traits_of_heads(attention_maps(_untrained(transformer.loaded), transformer.batch))
     verdicts = [
         *alignment_verdicts,
         _negation(search, translated),
-        _sharpening(heads, untrained),
-        _sparsity(heads, untrained),
+        sharpening(heads, untrained),
+        sparsity(heads, untrained),
+        _drawn(looked),
+        *pattern_verdicts(heads, untrained, transformer.maps, transformer.src_tokens),
         _blocks(transformer, translated),
-        _specialised(heads),
-        _repeated(transformer.maps, heads),
+        specialised(heads),
+        repeated(transformer.maps, heads),
         _weight_is_not_importance(looked),
     ]
     return Findings(
         verdicts,
-        [alignment_table, _head_table(heads, untrained)],
+        [alignment_table, head_table(heads, untrained, len(transformer.maps))],
         _pictures(looked, translated),
         ["Syntactic and coreference heads (chapter, figure 1-15) cannot be told without a parser and are not claimed."],
     )
@@ -95,10 +107,14 @@ def report(laboratory: Laboratory) -> Findings:
 
 def _look(laboratory: Laboratory, training: Training, translated: Translated) -> _Looked:
     loaded = laboratory.model(training, laboratory.seeds[0])
-    src_rows = loaded.tokenizers.src.encode(translated.sources[:_N_PAIRS])
-    trg_rows = loaded.tokenizers.trg.encode(translated.references[:_N_PAIRS])
+    sides = (
+        (loaded.tokenizers.src, translated.sources[:_N_PAIRS]),
+        (loaded.tokenizers.trg, translated.references[:_N_PAIRS]),
+    )
+    src_rows, trg_rows = (tokenizer.encode(lines) for tokenizer, lines in sides)
+    src_tokens, trg_tokens = ([[*row, END] for row in tokenizer.split(lines)] for tokenizer, lines in sides)
     batch = make_batch(src_rows, trg_rows).to(next(loaded.model.parameters()).device)
-    return _Looked(training.label, loaded, batch, attention_maps(loaded.model, batch))
+    return _Looked(training.label, loaded, batch, src_tokens, trg_tokens, attention_maps(loaded.model, batch))
 
 
 def _untrained(loaded: LoadedModel) -> TranslationModel:
@@ -235,69 +251,20 @@ def negation_words(src: str, trg: str) -> tuple[int, int, int] | None:
 # --- What heads do ----------------------------------------------------------------------------------------------------
 
 
-def _heads(pairs: Sequence[Sequence[AttentionMap]]) -> dict[tuple[str, int], Traits]:
-    """The traits of every head, from its maps of all sentence pairs."""
-    maps: dict[tuple[str, int], list[Tensor]] = {}
-    for pair in pairs:
-        for each in pair:
-            maps.setdefault((each.layer, each.head), []).append(each.weights)
-    return {head: traits(found, causal=_is_causal(head[0])) for head, found in maps.items()}
-
-
-def _is_causal(layer: str) -> bool:
-    return layer.startswith("decoder") and layer.endswith("self_attention")
-
-
-def _head_table(heads: dict[tuple[str, int], Traits], untrained: dict[tuple[str, int], Traits]) -> Table:
-    rows: list[list[Cell]] = [
-        [
-            layer,
-            head + 1,
-            label(found),
-            *(100 * share for share in (found.diagonal, found.adjacent, found.stripes)),
-            found.evenness,
-            untrained[layer, head].evenness,
-            found.noticed,
-            100 * found.top_3,
-        ]
-        for (layer, head), found in heads.items()
-    ]
-    header = (
-        *("layer", "head", "pattern", "own place, %", "beside it, %", "one column, %", "evenness", "untrained"),
-        *("keys above 0.1", "three largest, %"),
-    )
-    note = (
-        "Pattern: what holds more than half of the weight; uniform: evenness (entropy over its maximum) above 0.9. "
-        f"Means over the rows of the first {_N_PAIRS} test sentences."
-    )
-    return Table("heads", "Every head of the Transformer", header, rows, note)
-
-
-def _sharpening(heads: dict[tuple[str, int], Traits], untrained: dict[tuple[str, int], Traits]) -> Verdict:
-    before, after = (float(np.mean([each.evenness for each in found.values()])) for found in (untrained, heads))
-    n_sharper = sum(heads[head].evenness < untrained[head].evenness for head in heads)
-    return Verdict(
-        "CH-66",
-        "attention begins near uniform and sharpens in training",
-        "shown" if before > 0.9 and n_sharper == len(heads) else "not shown",
-        f"evenness {before:.2f} untrained, {after:.2f} trained; {n_sharper} of {len(heads)} heads are sharper",
-        "shown: untrained evenness above 0.9 on the mean, and every head is sharper after training",
-    )
-
-
-def _sparsity(heads: dict[tuple[str, int], Traits], untrained: dict[tuple[str, int], Traits]) -> Verdict:
-    top, before, zeros = (
-        float(np.mean([getattr(each, name) for each in found.values()]))
-        for found, name in ((heads, "top_3"), (untrained, "top_3"), (heads, "zeros"))
-    )
-    return Verdict(
-        "CH-67",
-        "trained attention is dense but effectively sparse",
-        "shown" if zeros < _FEW_ZEROS and top > max(_MOST, before) else "not shown",
-        f"{top:.0%} of the weight on three keys (untrained {before:.0%}), {zeros:.1%} of the weights exactly 0, mean "
-        "over heads and rows",
-        f"shown: more than {_MOST:.0%} of the weight on three keys and more than untrained, on the mean over rows that "
-        f"see six or more, and fewer than {_FEW_ZEROS:.0%} of the weights exactly 0",
+def _drawn(looked: Sequence[_Looked]) -> Verdict:
+    """The maps are what is drawn: of every pair a row for each target token, a column for each source token."""
+    holds, n_maps = True, 0
+    for each in looked:
+        for pair, tokens in enumerate(zip(each.trg_tokens, each.src_tokens, strict=True)):
+            weights = each.aligning(pair)
+            holds = holds and weights.shape == tuple(map(len, tokens))
+            holds = holds and bool((weights.sum(1) - 1).abs().max() < _ROUNDING)
+            n_maps += 1
+    return exactly(
+        "CH-93",
+        "a heat map has a row for each target token and a column for each source token, with </s>, and rows sum to 1",
+        holds,
+        f"{n_maps} maps; drawn below on a linear and on a logarithmic scale",
     )
 
 
@@ -317,50 +284,6 @@ def _blocks(looked: _Looked, translated: Translated) -> Verdict:
         "several sentences in one input show as blocks",
         np.array(values),
         "weight of an encoder row that does not cross the border between two sentences but goes as far elsewhere",
-    )
-
-
-def _specialised(heads: dict[tuple[str, int], Traits]) -> Verdict:
-    counts: dict[str, int] = {}
-    for each in heads.values():
-        counts[label(each)] = counts.get(label(each), 0) + 1
-    named = len(counts.keys() - {"mixed", "uniform"})
-    return Verdict(
-        "CH-98",
-        "heads specialise",
-        "shown" if named >= 2 else "not shown",
-        "found: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1])),
-        "shown: heads of at least two of the patterns diagonal, adjacent and stripes",
-    )
-
-
-def _repeated(pairs: Sequence[Sequence[AttentionMap]], heads: dict[tuple[str, int], Traits]) -> Verdict:
-    """Heads of one kind of attention that look at the same places, in any layer; even ones say nothing and are left
-    out.
-    """
-    by_head: dict[tuple[str, int], list[Tensor]] = {}
-    for pair in pairs[:20]:
-        for each in pair:
-            if label(heads[each.layer, each.head]) != "uniform":
-                by_head.setdefault((each.layer, each.head), []).append(each.weights)
-    kinds: dict[str, list[tuple[str, int]]] = {}
-    for layer, head in by_head:
-        kinds.setdefault(layer.partition(".")[0] + layer.rpartition(".")[2], []).append((layer, head))
-    found = []
-    for members in kinds.values():
-        for number, one in enumerate(members):
-            for other in members[number + 1 :]:
-                maps = zip(by_head[one], by_head[other], strict=True)
-                found.append(float(np.mean([divergence(a, b, causal=_is_causal(one[0])) for a, b in maps])))
-    n_alike = sum(value < _ALIKE for value in found)
-    nearest = f"; the nearest by {min(found):.3f}" if found else ""
-    return Verdict(
-        "CH-99",
-        "some heads repeat each other",
-        "shown" if n_alike else "not shown",
-        f"{n_alike} of {len(found)} pairs of heads differ by less than {_ALIKE} nats{nearest}",
-        f"shown: a pair with a mean Jensen-Shannon divergence below {_ALIKE} (at most {math.log(2):.2f}), of the heads "
-        "that are not uniform",
     )
 
 
@@ -424,8 +347,7 @@ def _pictures(looked: Sequence[_Looked], translated: Translated) -> list[Picture
     pair = next((n for n, src in enumerate(translated.sources[:_N_PAIRS]) if len(src.split()) in _PICTURE_WORDS), 0)
     pictures = []
     for each in looked:
-        src = [*each.loaded.tokenizers.src.split([translated.sources[pair]])[0], "</s>"]
-        trg = [*each.loaded.tokenizers.trg.split([translated.references[pair]])[0], "</s>"]
+        src, trg = each.src_tokens[pair], each.trg_tokens[pair]
         for scale in ("linear", "log"):
             figure = attention_figure(each.aligning(pair).numpy(), src, trg, scale=scale)
             name = f"{each.label.lower()}-{scale}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mtkit import models
 from mtkit.analyze.complexity import exponent
@@ -17,7 +17,7 @@ from mtkit.analyze.memory_span import N_SYMBOLS, Recall, gradients_through_time,
 from mtkit.analyze.memory_span import Cell as Kind
 from mtkit.data.batch import make_batch
 from mtkit.evaluate.charts import Point, line_figure
-from mtkit.nn.recurrent import GRUCell, LSTMCell
+from mtkit.nn.recurrent import ElmanCell, GRUCell, LSTMCell
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory
 from mtkit.reproduce.study import Settings, Training
@@ -37,6 +37,8 @@ _LAG, _SEEDS = 50, (1, 2, 3)
 _RECALLED = 0.5  # accuracy at which a symbol counts as remembered; chance is 1 / 8
 _SENTENCE, _N_SENTENCES, _VOCAB = 20, 32, 50
 _CEC_STEPS = 500
+_POWER, _POWER_WIDTH = 50, 16
+_ROUNDING = 1e-12  # of float64, relative, after so many products
 
 
 def trainings(settings: Settings) -> list[Training]:
@@ -51,6 +53,7 @@ def report(laboratory: Laboratory) -> Findings:
     exploding = {clip: [_exploding(clip, seed) for seed in _SEEDS] for clip in (None, 1.0)}
     by_source = {name: _by_source(section) for name, section in _TRANSLATORS.items()}
     verdicts = [
+        _power(),
         _linear_law(linear),
         _tanh(plain, linear),
         _clipping(exploding, recall),
@@ -72,6 +75,26 @@ def report(laboratory: Laboratory) -> Findings:
 
 
 # --- Recurrent layers -------------------------------------------------------------------------------------------------
+
+
+def _power() -> Verdict:
+    """The Jacobian by backpropagation through every step beside the power of the recurrent matrix."""
+    torch.manual_seed(1)
+    cell = ElmanCell(_POWER_WIDTH, _POWER_WIDTH, linear=True).double()
+    inputs = cell.input(torch.randn(_POWER, 1, _POWER_WIDTH).double()).detach()
+
+    def last_state(state: Tensor) -> Tensor:
+        for step in inputs:
+            state = cell(step, state)
+        return state
+
+    start = torch.zeros(1, _POWER_WIDTH).double()
+    found = torch.autograd.functional.jacobian(last_state, start)[0, :, 0]
+    expected = torch.linalg.matrix_power(cell.recurrent.weight.detach(), _POWER)
+    apart = ((found - expected).norm() / expected.norm()).item()
+    reason = f"over {_POWER} steps of {_POWER_WIDTH} units they differ by {apart:.1e} of their norm, in float64"
+    statement = "the Jacobian of a linear recurrence over T steps is the T-th power of its matrix"
+    return exactly("CH-01", statement, apart < _ROUNDING, reason)
 
 
 def _linear_law(linear: dict[float, list[float]]) -> Verdict:

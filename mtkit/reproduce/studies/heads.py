@@ -1,11 +1,17 @@
-"""Attention heads: how many to train at one width, and how many can be taken away afterwards (Michel et al. 2019)."""
+"""Attention heads: how many to train at one width, how wide their keys must be, and how many can be taken away
+afterwards (Michel et al. 2019).
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 
+import torch
+
+from mtkit.analyze.complexity import counted_flops
 from mtkit.analyze.heads import Head, attention_sites, head_importance, heads_removed
+from mtkit.analyze.layers import SelfAttentionLayer
 from mtkit.checkpoint import LoadedModel
 from mtkit.data.batch import Batch, make_batch
 from mtkit.evaluate.charts import line_figure
@@ -13,15 +19,16 @@ from mtkit.reproduce.bleu_rows import measured_bleu, point, signature
 from mtkit.reproduce.evaluation import translate_all
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Search
-from mtkit.reproduce.study import Settings, Training
+from mtkit.reproduce.study import Scale, Settings, Training
 from mtkit.reproduce.verdict import Sample, Verdict, beats, exactly, loses_less_than
 from mtkit.search.translator import Translator
 
 TITLE = "Heads: 1 to 32 at one width, and a trained model's heads taken away"
 SUBJECT = (
-    "Transformers of one width whose attention is cut into 1, 2, 4, 8, 16 or 32 heads, then the model with eight heads "
-    "with more and more of them removed at test time: the least important first (by the gradient of the dev loss with "
-    "respect to a factor on the head), or at random."
+    "Transformers of one width whose attention is cut into 1, 2, 4, 8, 16 or 32 heads, and into eight with queries and "
+    "keys of half or a quarter of the usual width; then the model with eight heads with more and more of them removed "
+    "at test time: the least important first (by the gradient of the dev loss with respect to a factor on the head), "
+    "or at random."
 )
 COUNTS = (1, 2, 4, 8, 16, 32)
 PRUNED = 8  # heads of the model whose heads are taken away
@@ -31,9 +38,14 @@ _FEW = 2  # heads of the model that is trained with few
 _LITTLE_LOSS = 1.0  # BLEU
 _N_PROBED = 200  # dev sentences that importance is measured on
 _BATCH = 50
+_COUNTED = 64  # positions of the attention whose FLOPs are counted: plain products, which the counter sees
+
+_D_KEYS: dict[Scale, tuple[int, int]] = {"toy": (8, 4), "multi30k": (12, 6), "paper": (32, 16)}
+"""Half and a quarter of d_model / 8."""
 
 # Table 3 (A), newstest2013 (dev) English to German; the chapter puts these on the test set, with other numbers.
 _PAPER = {1: 24.9, 4: 25.5, 8: 25.8, 16: 25.8, 32: 25.4}
+_PAPER_NARROW = (25.4, 25.1)  # rows B
 
 
 def _label(n_heads: int) -> str:
@@ -42,26 +54,34 @@ def _label(n_heads: int) -> str:
 
 def trainings(settings: Settings) -> list[Training]:
     file = "wmt14/transformer_base.yaml" if settings.scale == "paper" else f"{settings.scale}/transformer.yaml"
-    return [Training(_label(n_heads), file, (f"model.n_heads={n_heads}",)) for n_heads in COUNTS]
+    return [Training(_label(n_heads), file, (f"model.n_heads={n_heads}",)) for n_heads in COUNTS] + [
+        Training(f"{PRUNED} heads, d_k {width}", file, (f"model.n_heads={PRUNED}", f"model.d_key={width}"))
+        for width in _D_KEYS[settings.scale]
+    ]
 
 
 def report(laboratory: Laboratory) -> Findings:
-    contestants = dict(zip(COUNTS, trainings(laboratory.settings), strict=True))
+    everything = trainings(laboratory.settings)
+    contestants, narrow = dict(zip(COUNTS, everything, strict=False)), everything[len(COUNTS) :]
     set_name = laboratory.test_set(contestants[1])
     samples = {n_heads: laboratory.sample(each, set_name) for n_heads, each in contestants.items()}
     bleu = {n_heads: measured_bleu(sample) for n_heads, sample in samples.items()}
+    narrowest = laboratory.sample(narrow[-1], set_name)
     sizes = {n: laboratory.facts(each, laboratory.seeds[0]).parameters for n, each in contestants.items()}
+    flops = {n: _flops(laboratory, each, n) for n, each in contestants.items()}
     pruned = _Pruned(laboratory, contestants[PRUNED], set_name)
     at = f"{_FREE_SHARE:.0%} of the heads"
     verdicts = [
         exactly(
             "CH-78",
-            "the number of heads changes no parameter count",
-            len(set(sizes.values())) == 1,
-            f"parameters: {', '.join(f'{n} {size:,}' for n, size in sizes.items())}",
+            "the number of heads changes neither parameters nor FLOPs",
+            len(set(sizes.values())) == len(set(flops.values())) == 1,
+            f"parameters: {', '.join(f'{n} {size:,}' for n, size in sizes.items())}; FLOPs of one attention over "
+            f"{_COUNTED} positions: {', '.join(f'{n} {count:,}' for n, count in flops.items())}",
         ),
         beats("CH-79", "one head is worse than eight", (samples[8], samples[1])),
         beats("CH-80", "too many heads are worse again: 32 against 8", (samples[8], samples[32])),
+        beats("CH-81", "narrow queries and keys alone are worse: a quarter of d_k", (samples[PRUNED], narrowest)),
         loses_less_than(
             "CH-82",
             f"{at}, the least important, can be taken away for less than {_LITTLE_LOSS:g} BLEU",
@@ -82,16 +102,13 @@ def report(laboratory: Laboratory) -> Findings:
             (pruned.few_left, _greedy(laboratory, contestants[_FEW], set_name)),
         ),
     ]
-    rows: list[list[Cell]] = []
-    for n_heads, training in contestants.items():
-        own = [bleu[n_heads], laboratory.dev_ppl(training)]
-        d_head = int(laboratory.place(training, laboratory.seeds[0]).recipe.model["d_model"]) // n_heads
-        rows.append([n_heads, d_head, sizes[n_heads], _PAPER.get(n_heads), *own])
-    header = ("heads", "d_k", "parameters", "paper, dev BLEU", "BLEU", "dev perplexity")
     note = (
         "The paper's figures are dev BLEU (newstest2013) without averaging; the chapter quotes them as test BLEU, 25.9 "
         f"against 27.3. {signature(samples[1])}"
     )
+    header = ("heads", "d_k", "parameters", "paper, dev BLEU", "BLEU", "dev perplexity")
+    papers = (*map(_PAPER.get, COUNTS), *_PAPER_NARROW)
+    rows = [_row(laboratory, each, set_name, paper) for each, paper in zip(everything, papers, strict=True)]
     ticks = {float(place): str(n_heads) for place, n_heads in enumerate(COUNTS)}
     points = [point(place, each) for place, each in enumerate(bleu.values())]
     curve = line_figure({"BLEU": points}, x_label="heads", y_label="BLEU", x_ticks=ticks)
@@ -100,6 +117,21 @@ def report(laboratory: Laboratory) -> Findings:
         [Table("heads", "BLEU by the number of heads", header, rows, note), pruned.table(), pruned.site_table()],
         [Picture("heads", "BLEU by the number of heads", curve, "Band: 95% bootstrap intervals."), pruned.picture()],
     )
+
+
+def _flops(laboratory: Laboratory, training: Training, n_heads: int) -> int:
+    """FLOPs of one attention of a model's width, counted."""
+    d_model = int(laboratory.place(training, laboratory.seeds[0]).recipe.model["d_model"])
+    layer, x = SelfAttentionLayer(d_model, n_heads), torch.zeros(1, _COUNTED, d_model)
+    return counted_flops(lambda: layer(x))
+
+
+def _row(laboratory: Laboratory, training: Training, set_name: str, paper: float | None) -> list[Cell]:
+    model = laboratory.place(training, laboratory.seeds[0]).recipe.model
+    n_heads, n_parameters = int(model["n_heads"]), laboratory.facts(training, laboratory.seeds[0]).parameters
+    d_key = int(model["d_key"] or model["d_model"] // n_heads)
+    bleu = measured_bleu(laboratory.sample(training, set_name))
+    return [n_heads, d_key, n_parameters, paper, bleu, laboratory.dev_ppl(training)]
 
 
 def _greedy(laboratory: Laboratory, training: Training, set_name: str) -> Sample:

@@ -7,8 +7,18 @@ import math
 import torch
 
 from mtkit.analyze.attention_cost import Cost, attend, attention_cost
-from mtkit.analyze.complexity import attention_flops, exponent, feed_forward_flops
+from mtkit.analyze.complexity import (
+    AttentionStages,
+    attention_flops,
+    counted_flops,
+    exponent,
+    feed_forward_flops,
+    seconds,
+)
+from mtkit.analyze.layers import SelfAttentionLayer
 from mtkit.evaluate.charts import Point, line_figure
+from mtkit.models.transformer import Config, FeedForward
+from mtkit.nn.attention import MultiHeadAttention, attention_weights, weighted_sum
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory
 from mtkit.reproduce.study import Settings, Training
@@ -27,6 +37,8 @@ _RATIO_LENGTHS = (50, 100, 150, 200, 512, 1024, 2048, 4096)
 _D_MODEL = 512
 _SLOPE_MARGIN = 0.3
 _COMPARED, _D_HEAD = 1024, 64
+_COUNTED = (48, 128, 16)  # n, d, d_k: short enough for plain products, which the counter sees
+_LAYER_LENGTHS = (512, 1024, 2048, 4096)
 _ROUNDING = 1e-5
 
 
@@ -71,6 +83,9 @@ def report(laboratory: Laboratory) -> Findings:
     )
     verdicts = [
         _slopes("CH-74", "attention takes time and memory of the order n^2", {"time": slope, "memory": memory}),
+        _counted_totals(),
+        _counted_stages(),
+        _doubling(slope),
         Verdict(
             "CH-91",
             "attention block by block takes far less memory for the same result",
@@ -98,6 +113,55 @@ def report(laboratory: Laboratory) -> Findings:
             Table("stages", f"FLOPs of one layer by stage, d = {_D_MODEL}", ratio_header, ratios),
         ],
         [_picture(whole, blocks), _stage_picture()],
+    )
+
+
+def _counted_totals() -> Verdict:
+    """FLOPs of one head before the output projection, and of all of them with it, as torch counts them."""
+    n, d, d_k = _COUNTED
+    layer = SelfAttentionLayer(d, d // d_k)
+    x = torch.zeros(1, n, d)
+    whole = counted_flops(lambda: layer(x))
+    single = (whole - counted_flops(lambda: layer.attention.output(x))) // (d // d_k)
+    holds = single == 6 * n * d * d_k + 4 * n**2 * d_k and whole == 8 * n * d**2 + 4 * n**2 * d
+    reason = f"counted at n = {n}, d = {d}, d_k = {d_k}: {single:,} FLOPs a head, {whole:,} all heads with W^O"
+    return exactly("CH-87", "one head costs 6 n d d_k + 4 n^2 d_k, all of them 8 n d^2 + 4 n^2 d", holds, reason)
+
+
+def _counted_stages() -> Verdict:
+    n, d, d_k = _COUNTED
+    attention, x = MultiHeadAttention(d, d // d_k), torch.zeros(1, n, d)
+    queries, memory = attention.project_all(x)
+    weights = attention_weights(queries, memory.keys, None)
+    found = AttentionStages(
+        counted_flops(lambda: attention.project_all(x)),
+        counted_flops(lambda: attention_weights(queries, memory.keys, None)),
+        counted_flops(lambda: weighted_sum(weights, memory.values)),
+        counted_flops(lambda: attention.output(x)),
+    )
+    reason = f"counted at n = {n}, d = {d}: " + ", ".join(
+        f"{name.replace('_', ' ')} {flops:,}" for name, flops in found._asdict().items()
+    )
+    statement = "Q, K and V cost 6 n d^2, scores 2 n^2 d, the weighted sum 2 n^2 d, the output 2 n d^2"
+    return exactly("CH-88", statement, found == attention_flops(n, d), reason)
+
+
+def _doubling(square: float) -> Verdict:
+    """The n^2 terms alone, by their fitted exponent, beside attention with its projections and a feed-forward block."""
+    attention = SelfAttentionLayer(_D_MODEL, _D_MODEL // _D_HEAD)
+    feed_forward = FeedForward(Config(d_model=_D_MODEL, d_ff=4 * _D_MODEL))
+    inputs = {n: torch.randn(1, n, _D_MODEL) for n in _LAYER_LENGTHS}
+    times = [seconds(lambda x=x: feed_forward(attention(x)), at_least=0.5) for x in inputs.values()]  # type: ignore[misc]
+    layer = exponent(_LAYER_LENGTHS, times)
+    first, last = _LAYER_LENGTHS[0], _LAYER_LENGTHS[-1]
+    return Verdict(
+        "CH-90",
+        "doubling n makes the n^2 terms four times as dear, and a whole layer two to four times",
+        "shown" if abs(square - 2) <= _SLOPE_MARGIN and 1 < layer < 2 else "not shown",
+        f"time of the n^2 terms x {2**square:.2f} with each doubling, of attention and feed-forward block together "
+        f"(d = {_D_MODEL}, n of {first:,} to {last:,}) x {2**layer:.2f}",
+        f"shown: the fitted exponent of the n^2 terms' time within {_SLOPE_MARGIN} of 2, that of the layer between 1 "
+        "and 2",
     )
 
 

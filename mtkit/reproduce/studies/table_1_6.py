@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from mtkit import models
 from mtkit.analyze.complexity import attention_flops, feed_forward_flops, training_cost
@@ -10,7 +11,7 @@ from mtkit.models.transformer import PRESETS, Config
 from mtkit.reproduce.findings import Cell, Findings, Table
 from mtkit.reproduce.laboratory import Laboratory
 from mtkit.reproduce.study import Settings, Training
-from mtkit.reproduce.verdict import exactly
+from mtkit.reproduce.verdict import Verdict, exactly
 from mtkit.text.tokenizer import PAD_ID
 
 TITLE = "Table 1-6: Transformer base and big"
@@ -20,6 +21,7 @@ SUBJECT = (
 )
 VOCAB_SIZE = 37_000
 _SENTENCE = 50  # tokens on each side
+_NEGLIGIBLE = 0.001  # of a model's parameters
 _PRINTED = {"base": 65, "big": 213}  # million parameters, in the chapter and in the paper
 _CHAPTER_DROPOUT = {"base": 0.1, "big": 0.1}
 
@@ -60,6 +62,7 @@ def report(laboratory: Laboratory) -> Findings:
             extra == expected_extra,
             f"{extra:,} more parameters in base, {base.n_layers} x (4 d^2 + 4 d biases + 2 d of a normalisation)",
         ),
+        _normalisations(),
         exactly(
             "CH-126",
             "training costs are time x GPUs x sustained FLOP/s",
@@ -94,12 +97,35 @@ def _sizes(config: Config) -> str:
     )
 
 
-def _count(config: Config) -> dict[str, int]:
-    """Parameters by block, of a model without memory."""
+def _normalisations() -> Verdict:
+    found, reasons = [], []
+    for name in _PRINTED:
+        model, width = _build(PRESETS[name]), PRESETS[name].d_model
+        norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
+        sizes = [sum(parameter.numel() for parameter in norm.parameters()) for norm in norms]
+        share = sum(sizes) / sum(parameter.numel() for parameter in model.parameters())
+        found.append(set(sizes) == {2 * width} and share < _NEGLIGIBLE)
+        reasons.append(f"{name}: {len(sizes)} of {sizes[0]:,}, {share:.3%} of all parameters")
+    return Verdict(
+        "CH-115",
+        "a normalisation holds 2 d parameters, which is negligible",
+        "shown" if all(found) else "contradicted",
+        "; ".join(reasons),
+        f"shown: each holds 2 d, all together less than {_NEGLIGIBLE:.1%} of the model's parameters; otherwise "
+        "contradicted",
+    )
+
+
+def _build(config: Config) -> nn.Module:
+    """A model without memory."""
     with torch.device("meta"):
-        model = models.load("transformer").Model(config, VOCAB_SIZE, VOCAB_SIZE, PAD_ID)
+        return models.load("transformer").Model(config, VOCAB_SIZE, VOCAB_SIZE, PAD_ID)
+
+
+def _count(config: Config) -> dict[str, int]:
+    """Parameters by block."""
     found = {"embedding": 0, "encoder": 0, "decoder": 0}
-    for name, parameter in model.named_parameters():
+    for name, parameter in _build(config).named_parameters():
         block = next((block for block in ("encoder", "decoder") if name.startswith(block)), "embedding")
         found[block] += parameter.numel()
     return found

@@ -16,6 +16,7 @@ from mtkit.analyze.complexity import (
     exponent,
     operations,
     path_length,
+    receptive_field,
     recurrent_flops,
     seconds,
 )
@@ -35,6 +36,7 @@ _D, _LENGTHS = 256, (64, 128, 256, 512, 1024, 2048)
 _WIDTHS, _N = (64, 128, 256, 512, 1024), 128
 _PROBE_N, _PROBE_D = 17, 4
 _DILATED_N = 14  # ends that rates of 1, 3 and 9 join exactly
+_FIELDS = ((3, 1), (3, 2), (3, 3), (3, 4), (5, 1), (5, 2), (5, 3))  # kernel, layers
 _COUNT_N, _COUNT_D = 64, 48  # short enough for attention to be plain products, which the counter sees
 _MARGIN = 0.35
 _LAST = 4  # sizes that an exponent is fitted to
@@ -134,6 +136,7 @@ def report(laboratory: Laboratory) -> Findings:
             + f" layers across {distance} positions; dilated convolution {dilated} across {_DILATED_N - 1}; within its "
             f"one layer recurrence takes {n_steps} steps",
         ),
+        _receptive_fields(),
         _exponents(in_n, in_d, counted == expected),
         exactly(
             "CH-124",
@@ -168,6 +171,24 @@ def _path(family: _Family) -> int | None:
 def _dilated_stack(n_layers: int) -> nn.Module:
     """Convolutions whose rates grow with the power of the kernel."""
     return nn.Sequential(*[convolutional(_PROBE_D, KERNEL**level).double() for level in range(n_layers)])
+
+
+def _receptive_fields() -> Verdict:
+    """Stacks of l convolutions of kernel k whose rates are all 1, the powers of k, or the powers of 2 as in ByteNet."""
+    found: dict[str, list[int]] = {"rate 1": [], "rates k^i": [], "rates 2^i": []}
+    expected: dict[str, list[int]] = {name: [] for name in found}
+    for k, n_layers in _FIELDS:
+        rates = {"rate 1": 1, "rates k^i": k, "rates 2^i": 2}
+        fields = (n_layers * (k - 1) + 1, k**n_layers, 1 + (k - 1) * (2**n_layers - 1))
+        for (name, rate), field in zip(rates.items(), fields, strict=True):
+            stack = [convolutional(_PROBE_D, rate**level, k).double() for level in range(n_layers)]
+            found[name].append(receptive_field(nn.Sequential(*stack), field + 4, _PROBE_D))
+            expected[name].append(field)
+    reason = f"(k, l) = {', '.join(map(str, _FIELDS))}: " + "; ".join(
+        f"{name} {', '.join(map(str, fields))}" for name, fields in found.items()
+    )
+    statement = "l convolutions see l (k - 1) + 1 positions, k^l with rates k^i, 1 + (k - 1) (2^l - 1) with rates 2^i"
+    return exactly("CH-123", statement, found == expected, reason)
 
 
 def _exponents(in_n: dict[str, float], in_d: dict[str, float], counts_agree: bool) -> Verdict:

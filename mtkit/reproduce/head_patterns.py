@@ -1,0 +1,198 @@
+"""What the heads of a Transformer do: the traits of each, and what they say to the chapter's claims (1.5.3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from mtkit.analyze.attention_maps import AttentionMap
+from mtkit.analyze.patterns import NEARLY_UNIFORM, Traits, divergence, label, traits
+from mtkit.reproduce.findings import Cell, Table
+from mtkit.reproduce.verdict import Verdict
+
+Heads = dict[tuple[str, int], Traits]  # by layer and number
+END = "</s>"
+
+_MOST, _FEW_ZEROS = 0.6, 0.01  # weight on three keys, and weights that are 0, of attention that is sparse but dense
+_EVEN_ROWS = 0.01  # of a trained encoder's rows, that some words have no preference
+_ALIKE = 0.1  # nats of Jensen-Shannon divergence below which two heads do the same
+_N_REPEATED = 20  # sentences in which heads are compared with each other
+
+
+def traits_of_heads(pairs: Sequence[Sequence[AttentionMap]]) -> Heads:
+    """The traits of every head, from its maps of all sentence pairs."""
+    maps: dict[tuple[str, int], list[Tensor]] = {}
+    for pair in pairs:
+        for each in pair:
+            maps.setdefault((each.layer, each.head), []).append(each.weights)
+    return {head: traits(found, causal=_is_causal(head[0])) for head, found in maps.items()}
+
+
+def _is_causal(layer: str) -> bool:
+    return layer.startswith("decoder") and layer.endswith("self_attention")
+
+
+def head_table(heads: Heads, untrained: Heads, n_pairs: int) -> Table:
+    """A row for every head; n_pairs: the sentences that its maps are of."""
+    rows: list[list[Cell]] = [
+        [
+            layer,
+            head + 1,
+            label(found),
+            *(100 * share for share in (found.diagonal, found.adjacent, found.stripes)),
+            found.evenness,
+            untrained[layer, head].evenness,
+            found.noticed,
+            100 * found.top_3,
+        ]
+        for (layer, head), found in heads.items()
+    ]
+    header = (
+        *("layer", "head", "pattern", "own place, %", "beside it, %", "one column, %", "evenness", "untrained"),
+        *("keys above 0.1", "three largest, %"),
+    )
+    note = (
+        "Pattern: what holds more than half of the weight; uniform: evenness (entropy over its maximum) above 0.9. "
+        f"Means over the rows of the first {n_pairs} test sentences."
+    )
+    return Table("heads", "Every head of the Transformer", header, rows, note)
+
+
+def sharpening(heads: Heads, untrained: Heads) -> Verdict:
+    before, after = (float(np.mean([each.evenness for each in found.values()])) for found in (untrained, heads))
+    n_sharper = sum(heads[head].evenness < untrained[head].evenness for head in heads)
+    return Verdict(
+        "CH-66",
+        "attention begins near uniform and sharpens in training",
+        "shown" if before > 0.9 and n_sharper == len(heads) else "not shown",
+        f"evenness {before:.2f} untrained, {after:.2f} trained; {n_sharper} of {len(heads)} heads are sharper",
+        "shown: untrained evenness above 0.9 on the mean, and every head is sharper after training",
+    )
+
+
+def sparsity(heads: Heads, untrained: Heads) -> Verdict:
+    top, before, zeros = (
+        float(np.mean([getattr(each, name) for each in found.values()]))
+        for found, name in ((heads, "top_3"), (untrained, "top_3"), (heads, "zeros"))
+    )
+    return Verdict(
+        "CH-67",
+        "trained attention is dense but effectively sparse",
+        "shown" if zeros < _FEW_ZEROS and top > max(_MOST, before) else "not shown",
+        f"{top:.0%} of the weight on three keys (untrained {before:.0%}), {zeros:.1%} of the weights exactly 0, mean "
+        "over heads and rows",
+        f"shown: more than {_MOST:.0%} of the weight on three keys and more than untrained, on the mean over rows that "
+        f"see six or more, and fewer than {_FEW_ZEROS:.0%} of the weights exactly 0",
+    )
+
+
+def pattern_verdicts(
+    heads: Heads, untrained: Heads, pairs: Sequence[Sequence[AttentionMap]], src_rows: Sequence[Sequence[str]]
+) -> list[Verdict]:
+    """The patterns of the chapter's heat maps in the encoder's heads, which training must have made.
+
+    Args:
+        pairs: the maps of every sentence pair.
+        src_rows: the source tokens of each, with </s>.
+    """
+    encoder = [head for head in heads if _is_encoder(head[0])]
+
+    def count(found: Heads, *labels: str) -> int:
+        return sum(label(found[head]) in labels for head in encoder)
+
+    verdicts = []
+    for claim, statement, labels, what in (
+        ("CH-94", "some heads look along the diagonal", ("diagonal", "adjacent"), "its own place and beside it"),
+        ("CH-95", "some heads look at one column, whatever the row", ("stripes",), "one column of each map"),
+    ):
+        trained, before = count(heads, *labels), count(untrained, *labels)
+        reason = f"{trained} of {len(encoder)} heads of the encoder, untrained {before}"
+        if claim == "CH-95" and trained:
+            reason += f"; {_stripe(heads, encoder, pairs, src_rows)}"
+        rule = (
+            f"shown: a head of the encoder with more than half of its weight on {what}, and more of them than untrained"
+        )
+        verdicts.append(Verdict(claim, statement, "shown" if trained > before else "not shown", reason, rule))
+    even = float(np.mean([heads[head].even for head in encoder]))
+    most = max(heads[head].even for head in encoder)
+    rule = (
+        f"shown: after training {_EVEN_ROWS:.0%} or more of the encoder's rows have an entropy above "
+        f"{NEARLY_UNIFORM} of the greatest"
+    )
+    verdicts.append(
+        Verdict(
+            "CH-96",
+            "some rows have no preference",
+            "shown" if even >= _EVEN_ROWS else "not shown",
+            f"{even:.1%} of the rows of the encoder's heads, {most:.1%} of those of the head that has most",
+            rule,
+        )
+    )
+    return verdicts
+
+
+def _stripe(
+    heads: Heads,
+    encoder: Sequence[tuple[str, int]],
+    pairs: Sequence[Sequence[AttentionMap]],
+    src_rows: Sequence[Sequence[str]],
+) -> str:
+    """Which tokens stand in the column of the head with the strongest stripe."""
+    layer, head = max(encoder, key=lambda each: heads[each].stripes)
+    n_marks = 0
+    for maps, tokens in zip(pairs, src_rows, strict=True):
+        weights = next(each.weights for each in maps if (each.layer, each.head) == (layer, head))
+        token = tokens[int(weights.mean(0).argmax())]
+        n_marks += token == END or not any(letter.isalnum() for letter in token)
+    return f"the strongest, head {head + 1} of {layer}, at {END} or punctuation in {n_marks} of {len(src_rows)} maps"
+
+
+def _is_encoder(layer: str) -> bool:
+    return layer.startswith("encoder")
+
+
+def specialised(heads: Heads) -> Verdict:
+    counts: dict[str, int] = {}
+    for each in heads.values():
+        counts[label(each)] = counts.get(label(each), 0) + 1
+    named = len(counts.keys() - {"mixed", "uniform"})
+    return Verdict(
+        "CH-98",
+        "heads specialise",
+        "shown" if named >= 2 else "not shown",
+        "found: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1])),
+        "shown: heads of at least two of the patterns diagonal, adjacent and stripes",
+    )
+
+
+def repeated(pairs: Sequence[Sequence[AttentionMap]], heads: Heads) -> Verdict:
+    """Heads of one kind of attention that look at the same places, in any layer; even ones say nothing and are left
+    out.
+    """
+    by_head: dict[tuple[str, int], list[Tensor]] = {}
+    for pair in pairs[:_N_REPEATED]:
+        for each in pair:
+            if label(heads[each.layer, each.head]) != "uniform":
+                by_head.setdefault((each.layer, each.head), []).append(each.weights)
+    kinds: dict[str, list[tuple[str, int]]] = {}
+    for layer, head in by_head:
+        kinds.setdefault(layer.partition(".")[0] + layer.rpartition(".")[2], []).append((layer, head))
+    found = []
+    for members in kinds.values():
+        for number, one in enumerate(members):
+            for other in members[number + 1 :]:
+                maps = zip(by_head[one], by_head[other], strict=True)
+                found.append(float(np.mean([divergence(a, b, causal=_is_causal(one[0])) for a, b in maps])))
+    n_alike = sum(value < _ALIKE for value in found)
+    nearest = f"; the nearest by {min(found):.3f}" if found else ""
+    return Verdict(
+        "CH-99",
+        "some heads repeat each other",
+        "shown" if n_alike else "not shown",
+        f"{n_alike} of {len(found)} pairs of heads differ by less than {_ALIKE} nats{nearest}",
+        f"shown: a pair with a mean Jensen-Shannon divergence below {_ALIKE} (at most {math.log(2):.2f}), of the heads "
+        "that are not uniform",
+    )
