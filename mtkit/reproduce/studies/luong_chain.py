@@ -36,12 +36,18 @@ def trainings(settings: Settings) -> list[Training]:
     if scale == "toy":
         own.append("train.updates=2000")
     none = ["model.attention=none", "model.score=general", "model.input_feeding=false"]
-    location = ["model.attention=global", "model.score=location"]
-    local = ["model.attention=local_p", "model.score=general", *(["model.window=5"] if scale == "toy" else [])]
+    backwards = "model.reverse_source=true"
+    location = [backwards, "model.attention=global", "model.score=location"]
+    local = [
+        backwards,
+        "model.attention=local_p",
+        "model.score=general",
+        *(["model.window=5"] if scale == "toy" else []),
+    ]
     steps = (
         ("base", [*none, "model.reverse_source=false", "model.dropout=0"]),
-        ("+ reverse", [*none, "model.dropout=0"]),
-        ("+ dropout", [*none, "model.dropout=0.2"]),
+        ("+ reverse", [*none, backwards, "model.dropout=0"]),
+        ("+ dropout", [*none, backwards, "model.dropout=0.2"]),
         ("+ attention (global, location)", [*location, "model.input_feeding=false", "model.dropout=0.2"]),
         ("+ input feeding", [*location, "model.dropout=0.2"]),
         ("+ local-p, general", [*local, "model.dropout=0.2"]),

@@ -40,7 +40,7 @@ def trainings(settings: Settings) -> list[Training]:
     return [
         Training(_SEQ2SEQ[0], f"{folder}/seq2seq.yaml", data),
         Training(_SEQ2SEQ[1], f"{folder}/seq2seq_forward.yaml", data),
-        Training(_LUONG[0], f"{folder}/luong_global.yaml", data),
+        Training(_LUONG[0], f"{folder}/luong_global.yaml", (*data, "model.reverse_source=true")),
         Training(_LUONG[1], f"{folder}/luong_global.yaml", (*data, "model.reverse_source=false")),
     ]
 
