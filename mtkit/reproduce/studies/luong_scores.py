@@ -56,7 +56,7 @@ def trainings(settings: Settings) -> list[Training]:
     scale = settings.scale
     folder = "wmt14" if scale == "paper" else scale
     # Twelve trainings in half an hour: each is shorter than the recipe.
-    own = ("train.updates=1300",) if scale == "toy" else ()
+    own = ("model.reverse_source=true", *(("train.updates=1300",) if scale == "toy" else ()))
     return [
         Training(
             _label(kind, score),
