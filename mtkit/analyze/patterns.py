@@ -27,7 +27,6 @@ class Traits(NamedTuple):
     adjacent: float  # weight on the positions right beside it
     stripes: float  # weight on the one column of each map that is looked at most
     evenness: float  # entropy over its maximum, log of the positions that can be looked at
-    even: float  # share of the rows whose evenness is above 0.9
     noticed: float  # columns with a weight above 0.1
     zeros: float  # share of the visible columns whose weight is exactly 0
     top_3: float  # weight of the three columns that get most
@@ -38,10 +37,13 @@ class Traits(NamedTuple):
 def traits(maps: Sequence[Tensor], *, causal: bool = False) -> Traits:
     """Traits of one head from its maps, [rows, columns] each.
 
-    causal: row i sees the columns up to i alone, as in a decoder's self-attention. The first five rows of such a map,
-    which have little choice, are left out; of a shorter map all rows but the last.
+    Rows that see fewer than six columns have little choice. Maps with so few are left out, where there are others.
+
+    causal: row i sees the columns up to i alone, as in a decoder's self-attention. The first five rows of such a map
+    are left out; of a shorter map all rows but the last.
     """
-    found = [_traits(weights.double(), causal) for weights in maps]
+    wide = [weights for weights in maps if weights.size(1) >= _CHOICE]
+    found = [_traits(weights.double(), causal) for weights in wide or maps]
     return Traits(*(sum(values) / len(found) for values in zip(*found, strict=True)))
 
 
@@ -58,6 +60,17 @@ def label(head: Traits) -> Label:
     if head.stripes > MAJORITY:
         return "stripes"
     return "adjacent" if head.diagonal + head.adjacent > MAJORITY else "mixed"
+
+
+def even_rows(maps: Sequence[Tensor], least_columns: int) -> tuple[int, int]:
+    """Rows whose entropy is above 0.9 of the greatest, and all rows, of the maps with so many columns or more."""
+    n_even = n_rows = 0
+    for weights in maps:
+        if weights.size(1) >= least_columns:
+            evenness = torch.special.entr(weights.double()).sum(1) / math.log(weights.size(1))
+            n_even += int((evenness > NEARLY_UNIFORM).sum())
+            n_rows += len(weights)
+    return n_even, n_rows
 
 
 def crossing_deficit(weights: Tensor, border: int) -> float:
@@ -101,14 +114,12 @@ def _traits(weights: Tensor, causal: bool) -> list[float]:
     distance = (columns - own[:, None]).abs()
     visible = (rows + 1) if causal else torch.full_like(rows, n_columns)
     most = visible.double().log().clamp_min(math.log(2))
-    evenness = torch.special.entr(weights).sum(1) / most
     lag = (columns.double() / n_columns - rows[:, None].double() / n_rows).abs()
     return [
         (weights * (distance == 0)).sum(1).mean().item(),
         (weights * (distance == 1)).sum(1).mean().item(),
         weights.mean(0).max().item(),
-        evenness.mean().item(),
-        (evenness > NEARLY_UNIFORM).double().mean().item(),
+        (torch.special.entr(weights).sum(1) / most).mean().item(),
         (weights > _NOTICED).double().sum(1).mean().item(),
         ((weights == 0) & (columns < visible[:, None])).double().sum(1).div(visible).mean().item(),
         weights.topk(min(3, n_columns), dim=1).values.sum(1).mean().item(),

@@ -34,7 +34,7 @@ class BackendConfig(BaseModel):
         for key, (other, fitting) in self.ONLY_WITH.items():
             value, got = getattr(self, key), getattr(self, other)
             if got not in fitting and value != type(self).model_fields[key].default:
-                shown = value if isinstance(value, str) else f"{value:g}"
+                shown = f"{value:g}" if isinstance(value, float) else value
                 raise ValueError(f"{key}: {shown} needs {other} {' or '.join(fitting)}, got {got}")
         return self
 

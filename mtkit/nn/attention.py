@@ -1,8 +1,8 @@
 """Scaled dot-product attention with several heads (Vaswani et al. 2017, §3.2), some of which may share their keys.
 
-What a decoder must keep of each token and layer: 2 h d_k numbers with one key and value for every head, 2 g d_k with g
-groups of heads that share one (Ainslie et al. 2023), 2 d_k with one for all heads (Shazeer 2019), d_c with a latent
-vector from which they are made (DeepSeek-AI 2024).
+What a decoder must keep of each token and layer: h (d_k + d_v) numbers with one key and value for every head,
+g (d_k + d_v) with g groups of heads that share one (Ainslie et al. 2023), d_k + d_v with one for all heads (Shazeer
+2019), d_c with a latent vector from which they are made (DeepSeek-AI 2024).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _by_group(by_head: Tensor, shared: Tensor) -> Tensor:
 class MultiHeadAttention(nn.Module):
     """Concat(head_1, …, head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V).
 
-    The projections of queries, keys and values lie in one matrix each side needs: `query` [d, d] and
+    The projections of queries, keys and values lie in one matrix each side needs: `query` [h d_key, d] and
     `key_value` [g d_key + g d_head, d], all with biases, as in the authors' parameter counts; g is the number of heads
     unless `n_groups` lets several heads share a key and a value. d_head = d / h is the width of a value, and of a query
     and a key too unless `d_key` says otherwise. `scaled=False` leaves the division by sqrt(d_k) out.

@@ -101,7 +101,7 @@ def _train(laboratory: Laboratory, place: Place, share: float | None) -> int | N
     except DivergedError as error:
         # That a system cannot be trained so is a finding: its best checkpoint, or what it knew last, stands for it.
         to_stderr(f"mtkit: warning: {place.name}: diverged: {error}")
-        end, diverged = f"diverged at {error}", True
+        end, diverged = f"diverged: {error}", True
     else:
         if outcome.interrupted:
             return outcome.exit_status

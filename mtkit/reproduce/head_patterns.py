@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mtkit.analyze.attention_maps import AttentionMap
-from mtkit.analyze.patterns import NEARLY_UNIFORM, Traits, divergence, label, traits
+from mtkit.analyze.patterns import MAJORITY, NEARLY_UNIFORM, Traits, divergence, even_rows, label, traits
 from mtkit.reproduce.findings import Cell, Table
-from mtkit.reproduce.verdict import Verdict
+from mtkit.reproduce.verdict import Outcome, Verdict
 
 Heads = dict[tuple[str, int], Traits]  # by layer and number
 END = "</s>"
 
 _MOST, _FEW_ZEROS = 0.6, 0.01  # weight on three keys, and weights that are 0, of attention that is sparse but dense
-_EVEN_ROWS = 0.01  # of a trained encoder's rows, that some words have no preference
+_EVEN_ROWS, _FEWEST_ROWS = 0.01, 100  # share of rows without preference, and rows that it is measured on
+_PREFERS, _MANY = 0.7, 12  # evenness of a head below which it prefers something, and tokens that a row must see
 _ALIKE = 0.1  # nats of Jensen-Shannon divergence below which two heads do the same
 _N_REPEATED = 20  # sentences in which heads are compared with each other
 
@@ -92,62 +94,68 @@ def sparsity(heads: Heads, untrained: Heads) -> Verdict:
 def pattern_verdicts(
     heads: Heads, untrained: Heads, pairs: Sequence[Sequence[AttentionMap]], src_rows: Sequence[Sequence[str]]
 ) -> list[Verdict]:
-    """The patterns of the chapter's heat maps in the encoder's heads, which training must have made.
+    """The patterns of the chapter's heat maps, in the heads of the encoder.
 
     Args:
         pairs: the maps of every sentence pair.
         src_rows: the source tokens of each, with </s>.
     """
-    encoder = [head for head in heads if _is_encoder(head[0])]
+    maps = {head: _maps_of(pairs, head) for head in heads if _is_encoder(head[0])}
+    even = traits([torch.full_like(each, 1 / each.size(1)) for each in next(iter(maps.values()))])
 
-    def count(found: Heads, *labels: str) -> int:
-        return sum(label(found[head]) in labels for head in encoder)
-
-    verdicts = []
-    for claim, statement, labels, what in (
-        ("CH-94", "some heads look along the diagonal", ("diagonal", "adjacent"), "its own place and beside it"),
-        ("CH-95", "some heads look at one column, whatever the row", ("stripes",), "one column of each map"),
-    ):
-        trained, before = count(heads, *labels), count(untrained, *labels)
-        reason = f"{trained} of {len(encoder)} heads of the encoder, untrained {before}"
-        if claim == "CH-95" and trained:
-            reason += f"; {_stripe(heads, encoder, pairs, src_rows)}"
-        rule = (
-            f"shown: a head of the encoder with more than half of its weight on {what}, and more of them than untrained"
+    def verdict(claim: str, statement: str, what: str, share: Callable[[Traits], float]) -> Verdict:
+        limit = max(MAJORITY, 2 * share(even))
+        trained, before = (sum(share(found[head]) > limit for head in maps) for found in (heads, untrained))
+        return Verdict(
+            claim,
+            statement,
+            "shown" if trained > before else "not shown",
+            f"{trained} of {len(maps)} heads, untrained {before}; even attention would have {share(even):.0%} there",
+            f"shown: more heads of the encoder than before training have more than half of their weight on {what}, and "
+            "more than twice as much as even attention would",
         )
-        verdicts.append(Verdict(claim, statement, "shown" if trained > before else "not shown", reason, rule))
-    even = float(np.mean([heads[head].even for head in encoder]))
-    most = max(heads[head].even for head in encoder)
-    rule = (
-        f"shown: after training {_EVEN_ROWS:.0%} or more of the encoder's rows have an entropy above "
-        f"{NEARLY_UNIFORM} of the greatest"
-    )
-    verdicts.append(
-        Verdict(
-            "CH-96",
-            "some rows have no preference",
-            "shown" if even >= _EVEN_ROWS else "not shown",
-            f"{even:.1%} of the rows of the encoder's heads, {most:.1%} of those of the head that has most",
-            rule,
-        )
-    )
-    return verdicts
+
+    stripes = verdict("CH-95", "some heads look at one column", "one column of each map", lambda each: each.stripes)
+    return [
+        verdict(
+            "CH-94",
+            "some heads look along the diagonal",
+            "each row's own place and beside it",
+            lambda each: each.diagonal + each.adjacent,
+        ),
+        stripes._replace(reason=f"{stripes.reason}; {_stripe(heads, maps, src_rows)}"),
+        _rows_without_preference([each for head, each in maps.items() if heads[head].evenness < _PREFERS]),
+    ]
 
 
-def _stripe(
-    heads: Heads,
-    encoder: Sequence[tuple[str, int]],
-    pairs: Sequence[Sequence[AttentionMap]],
-    src_rows: Sequence[Sequence[str]],
-) -> str:
+def _maps_of(pairs: Sequence[Sequence[AttentionMap]], head: tuple[str, int]) -> list[Tensor]:
+    """One head's maps of all pairs."""
+    return [next(each.weights for each in maps if (each.layer, each.head) == head) for maps in pairs]
+
+
+def _stripe(heads: Heads, maps: Mapping[tuple[str, int], list[Tensor]], src_rows: Sequence[Sequence[str]]) -> str:
     """Which tokens stand in the column of the head with the strongest stripe."""
-    layer, head = max(encoder, key=lambda each: heads[each].stripes)
+    layer, head = max(maps, key=lambda each: heads[each].stripes)
     n_marks = 0
-    for maps, tokens in zip(pairs, src_rows, strict=True):
-        weights = next(each.weights for each in maps if (each.layer, each.head) == (layer, head))
+    for weights, tokens in zip(maps[layer, head], src_rows, strict=True):
         token = tokens[int(weights.mean(0).argmax())]
         n_marks += token == END or not any(letter.isalnum() for letter in token)
     return f"the strongest, head {head + 1} of {layer}, at {END} or punctuation in {n_marks} of {len(src_rows)} maps"
+
+
+def _rows_without_preference(by_head: Sequence[Sequence[Tensor]]) -> Verdict:
+    """CH-96, of the heads that prefer some places on the mean."""
+    n_even, n_rows = even_rows([weights for maps in by_head for weights in maps], _MANY)
+    outcome: Outcome = "shown" if n_rows and n_even / n_rows >= _EVEN_ROWS else "not shown"
+    return Verdict(
+        "CH-96",
+        "some rows have no preference",
+        outcome if n_rows >= _FEWEST_ROWS else "cannot be tested at this scale",
+        f"{n_even} of {n_rows} rows that see {_MANY} tokens or more; heads with a preference: {len(by_head)}",
+        f"shown: {_EVEN_ROWS:.0%} or more of these rows, at least {_FEWEST_ROWS}, have an entropy above "
+        f"{NEARLY_UNIFORM} of the greatest; the heads are those of the encoder with less than {_PREFERS} of it on the "
+        "mean",
+    )
 
 
 def _is_encoder(layer: str) -> bool:

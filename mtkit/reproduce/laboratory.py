@@ -163,7 +163,7 @@ class Laboratory:
             widths = matched_widths(recipe, training.n_parameters)
             changes += [f"model.{key}={width}" for key, width in widths.items()]
             recipe = load_recipe(file, changes, parse_model=parse_config)
-        run = self.folder / "models" / f"{recipe.name}-{_digest(_what_makes(recipe))}" / f"seed-{seed}"
+        run = self.folder / "models" / f"{recipe.name}-{_digest(what_makes(recipe))}" / f"seed-{seed}"
         self._places[asked] = Place(training, asked[1], recipe, run)
         return self._places[asked]
 
@@ -278,6 +278,14 @@ class Laboratory:
         trg_lang = self.place(training, self.seeds[0]).recipe.data.trg
         return Sample(training.label, [each.hypotheses for each in found], found[0].references, trg_lang)
 
+    def reading_note(self, trainings: Sequence[Training]) -> str:
+        """Which systems read the source from its last word to its first."""
+        backwards = [
+            each.label for each in trainings if self.place(each, self.seeds[0]).recipe.model.get("reverse_source")
+        ]
+        who = f"The source is read backwards by {', '.join(backwards)}" if backwards else "No system reads backwards"
+        return f"{who}. The direction matters to attention too: see mtkit reproduce reversal."
+
     def known(self, training: Training, translated: Translated) -> list[int]:
         """The rows whose words the training's vocabularies all have, on both sides."""
         tokenizers = self.model(training, self.seeds[0]).tokenizers
@@ -304,7 +312,7 @@ def facts_of(run: Path) -> Facts:
     )
 
 
-def _what_makes(recipe: Recipe) -> dict[str, Any]:
+def what_makes(recipe: Recipe) -> dict[str, Any]:
     """The part of a recipe that decides which model comes out, but for the seed."""
     made = recipe.model_dump(mode="json")
     for key in ("name", "paper", "search"):

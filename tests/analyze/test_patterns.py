@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from mtkit.analyze.patterns import crossing_deficit, divergence, label, traits
+from mtkit.analyze.patterns import crossing_deficit, divergence, even_rows, label, traits
 
 N = 10
 
@@ -51,9 +51,21 @@ def test_even_rows_are_found() -> None:
     """CH-96"""
     found = traits([torch.full((4, 20), 1 / 20)])
     assert found.evenness == pytest.approx(1)
-    assert found.even == 1
     assert label(found) == "uniform"
     assert found.noticed == 0 and found.top_3 == pytest.approx(0.15)
+
+
+def test_rows_without_preference_are_counted_where_there_is_a_choice() -> None:
+    """CH-96: half of the rows of one map are even, the other map is too narrow."""
+    weights = torch.cat([torch.full((2, 12), 1 / 12), torch.eye(12)[:2]])
+    assert even_rows([weights, torch.full((3, 11), 1 / 11)], 12) == (2, 4)
+
+
+def test_maps_without_a_choice_are_left_out_where_there_are_others() -> None:
+    """A row over two columns looks at one of them with half of its weight at least."""
+    narrow, wide = torch.full((2, 2), 1 / 2), torch.full((N, N), 1 / N)
+    assert traits([narrow, wide]) == traits([wide])
+    assert traits([narrow]).stripes == 1 / 2
 
 
 def test_a_decoder_spreads_over_what_it_can_see() -> None:

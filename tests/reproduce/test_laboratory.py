@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtkit.reproduce.conduct import plan_text
-from mtkit.reproduce.laboratory import Laboratory, Search, facts_of, recipes_folder
+from mtkit.reproduce.laboratory import Laboratory, Search, facts_of, recipes_folder, what_makes
 from mtkit.reproduce.study import Settings, Training
 
 RNN = Training("RNNsearch", "toy/rnnsearch.yaml")
@@ -39,6 +39,24 @@ def test_what_does_not_make_another_model_keeps_its_folder(tmp_path: Path, overr
 )
 def test_what_makes_another_model_gets_another_folder(tmp_path: Path, override: str) -> None:
     assert folder_of(tmp_path, RNN) != folder_of(tmp_path, RNN, override)
+
+
+def test_a_variant_that_a_recipe_does_not_have_makes_no_other_model(tmp_path: Path) -> None:
+    """A key that a later version adds is null in every recipe of before."""
+    transformer = Training("Transformer", "toy/transformer.yaml")
+    recipe = laboratory(tmp_path).place(transformer, 1).recipe
+    assert recipe.model["d_key"] is None
+    before = recipe.model_copy(update={"model": {key: v for key, v in recipe.model.items() if key != "d_key"}})
+    assert what_makes(before) == what_makes(recipe)
+    assert folder_of(tmp_path, transformer, "model.d_key=8") != folder_of(tmp_path, transformer)
+
+
+def test_a_note_says_who_reads_backwards(tmp_path: Path) -> None:
+    systems = [Training(name, f"toy/{name}.yaml") for name in ("rnnsearch", "seq2seq", "luong_global", "luong_local_p")]
+    assert (
+        laboratory(tmp_path).reading_note(systems).startswith("The source is read backwards by seq2seq, luong_local_p.")
+    )
+    assert laboratory(tmp_path).reading_note(systems[:1]).startswith("No system reads backwards.")
 
 
 def test_minutes_make_the_model_where_nothing_else_ends_its_training(tmp_path: Path) -> None:

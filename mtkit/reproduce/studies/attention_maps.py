@@ -264,7 +264,7 @@ def _drawn(looked: Sequence[_Looked]) -> Verdict:
         "CH-93",
         "a heat map has a row for each target token and a column for each source token, with </s>, and rows sum to 1",
         holds,
-        f"{n_maps} maps; drawn below on a linear and on a logarithmic scale",
+        f"{n_maps} maps; one of each model is drawn below, on a linear and on a logarithmic scale",
     )
 
 

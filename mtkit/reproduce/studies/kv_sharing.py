@@ -94,5 +94,6 @@ def _formula(section: dict[str, object]) -> int:
         int(str(section[key])) for key in ("n_layers", "n_heads", "d_model", "n_kv_groups", "d_latent")
     )
     d_head = d_model // n_heads
-    each = {"mha": 2 * n_heads * d_head, "gqa": 2 * groups * d_head, "mqa": 2 * d_head, "mla": d_latent}
+    a_head = int(str(section["d_key"] or d_head)) + d_head
+    each = {"mha": n_heads * a_head, "gqa": groups * a_head, "mqa": a_head, "mla": d_latent}
     return n_layers * each[str(section["kv"])]

@@ -152,7 +152,7 @@ def report(laboratory: Laboratory) -> Findings:
         verdicts,
         [Table("league", f"Test set {set_name}", header, rows, note), _recall_table(recall)],
         [Picture("curves", "Dev BLEU against training time, first seed", figure)],
-        [_matched_text(laboratory.settings)],
+        [_matched_text(laboratory.settings), laboratory.reading_note(contestants)],
     )
 
 

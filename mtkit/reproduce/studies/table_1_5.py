@@ -158,8 +158,9 @@ def _doubling(square: float) -> Verdict:
         "CH-90",
         "doubling n makes the n^2 terms four times as dear, and a whole layer two to four times",
         "shown" if abs(square - 2) <= _SLOPE_MARGIN and 1 < layer < 2 else "not shown",
-        f"time of the n^2 terms x {2**square:.2f} with each doubling, of attention and feed-forward block together "
-        f"(d = {_D_MODEL}, n of {first:,} to {last:,}) x {2**layer:.2f}",
+        f"each doubling of n takes {2**square:.2f} times as long for the n^2 terms (one head, the matrix held whole, n "
+        f"of {_SLOPE_LENGTHS[0]:,} to {_SLOPE_LENGTHS[-1]:,}) and {2**layer:.2f} times for attention, block by block, "
+        f"with its projections and a feed-forward block (d = {_D_MODEL}, n of {first:,} to {last:,})",
         f"shown: the fitted exponent of the n^2 terms' time within {_SLOPE_MARGIN} of 2, that of the layer between 1 "
         "and 2",
     )
