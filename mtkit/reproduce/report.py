@@ -65,12 +65,13 @@ def write_report(findings: Findings, origin: Origin, folder: Path) -> Path:
 
 def write_summary(folder: Path) -> Path:
     """Write `verdicts.md` into the folder of all reports: every verdict of every study conducted there, by claim."""
-    rows, studies = [], []
+    rows, studies, scales = [], [], set()
     for file in sorted(folder.glob("*/report.json")):
         report = json.loads(file.read_text(encoding="utf-8"))
         if "study" not in report:
             continue
         name = report["study"]
+        scales.add(report["scale"])
         seeds = f"{report['seeds']}" if report["seeds"] else "none trained"
         minutes = sum(training["minutes"] or 0 for training in report["trainings"])
         trained = [str(len(report["trainings"])), minutes_text(minutes)] if report["trainings"] else ["–", "–"]
@@ -81,7 +82,7 @@ def write_summary(folder: Path) -> Path:
     rows.sort(key=lambda row: (_claim_number(row[0]), row[0], row[1]))
     counts = [f"{sum(mark in row[3] for row in rows)} {outcome}" for outcome, mark in OUTCOME_MARKS.items()]
     parts = [
-        "# Verdicts",
+        f"# Verdicts, scale {' and '.join(sorted(scales))}",
         f"{len(rows)} verdicts: {', '.join(counts)}. Each study's report states its rules.",
         _markdown_rows(("claim", "study", "statement", "verdict", "reason"), rows, right=()),
         "## Studies",

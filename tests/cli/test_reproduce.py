@@ -89,9 +89,9 @@ def test_the_verdicts_of_all_studies_are_collected(conducted: tuple[Path, Result
     again = reproduce("table-1-6", "--output", folder)
     assert again.exit_code == 0, again.stderr
     text = (folder / "verdicts.md").read_text(encoding="utf-8")
-    assert text.startswith("# Verdicts\n\n8 verdicts: ")
+    assert text.startswith("# Verdicts, scale toy\n\n9 verdicts: ")
     claims = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| CH-")]
-    assert claims == ["CH-18", "CH-30", "CH-31", "CH-32", "CH-112", "CH-113", "CH-114", "CH-126"]
+    assert claims == ["CH-18", "CH-30", "CH-31", "CH-32", "CH-112", "CH-113", "CH-114", "CH-115", "CH-126"]
     assert "| table-1-6 | none trained | – | – |" in text
     assert "| table-1-1 | 1 | 4 | " in text
 
