@@ -211,7 +211,7 @@ def test_a_training_that_diverges_is_a_finding(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "out" / "table-1-1" / "report.json").read_text(encoding="utf-8"))
     told = [note for note in report["notes"] if "diverged" in note]
     assert told[0].startswith("RNNencdec-15, seed 1 diverged: update ")
-    assert "updates in a row without a finite loss: the best checkpoint" in told[0]
+    assert "updates in a row without a finite loss. The best checkpoint" in told[0]
 
 
 def test_the_studies_are_listed() -> None:
