@@ -86,18 +86,20 @@ def reaches(layer: Callable[[Tensor], Tensor], n: int, d: int) -> list[list[bool
     """Whether output i depends on input j, [n][n], by gradients of `layer`, [1, n, d] -> [1, n, d]."""
     x = torch.randn(1, n, d, dtype=torch.float64, requires_grad=True)
     output = layer(x)
-    rows = []
-    for i in range(n):
-        (gradient,) = torch.autograd.grad(output[0, i].sum(), x, retain_graph=True)
-        rows.append((gradient[0].abs().sum(-1) > 0).tolist())
-    return rows
+    return [_reads(output, i, x) for i in range(n)]
 
 
 def receptive_field(layer: Callable[[Tensor], Tensor], n: int, d: int) -> int:
     """Inputs that the middle one of n outputs depends on, by gradients of `layer`, [1, n, d] -> [1, n, d]."""
     x = torch.randn(1, n, d, dtype=torch.float64, requires_grad=True)
-    (gradient,) = torch.autograd.grad(layer(x)[0, n // 2].sum(), x)
-    return int((gradient[0].abs().sum(-1) > 0).sum())
+    return sum(_reads(layer(x), n // 2, x))
+
+
+def _reads(output: Tensor, i: int, x: Tensor) -> list[bool]:
+    """Whether position i of the output depends on each position of x."""
+    (gradient,) = torch.autograd.grad(output[0, i].sum(), x, retain_graph=True)
+    found: list[bool] = (gradient[0].abs().sum(-1) > 0).tolist()
+    return found
 
 
 def path_length(layer_of: Callable[[int], Callable[[Tensor], Tensor]], n: int, d: int, most: int) -> int | None:

@@ -26,11 +26,16 @@ _N_REPEATED = 20  # sentences in which heads are compared with each other
 
 def traits_of_heads(pairs: Sequence[Sequence[AttentionMap]]) -> Heads:
     """The traits of every head, from its maps of all sentence pairs."""
+    return {head: traits(maps, causal=_is_causal(head[0])) for head, maps in _by_head(pairs).items()}
+
+
+def _by_head(pairs: Sequence[Sequence[AttentionMap]]) -> dict[tuple[str, int], list[Tensor]]:
+    """Each head's maps of all pairs."""
     maps: dict[tuple[str, int], list[Tensor]] = {}
     for pair in pairs:
         for each in pair:
             maps.setdefault((each.layer, each.head), []).append(each.weights)
-    return {head: traits(found, causal=_is_causal(head[0])) for head, found in maps.items()}
+    return maps
 
 
 def _is_causal(layer: str) -> bool:
@@ -100,7 +105,7 @@ def pattern_verdicts(
         pairs: the maps of every sentence pair.
         src_rows: the source tokens of each, with </s>.
     """
-    maps = {head: _maps_of(pairs, head) for head in heads if _is_encoder(head[0])}
+    maps = {head: found for head, found in _by_head(pairs).items() if head[0].startswith("encoder")}
     even = traits([torch.full_like(each, 1 / each.size(1)) for each in next(iter(maps.values()))])
 
     def verdict(claim: str, statement: str, what: str, share: Callable[[Traits], float]) -> Verdict:
@@ -128,11 +133,6 @@ def pattern_verdicts(
     ]
 
 
-def _maps_of(pairs: Sequence[Sequence[AttentionMap]], head: tuple[str, int]) -> list[Tensor]:
-    """One head's maps of all pairs."""
-    return [next(each.weights for each in maps if (each.layer, each.head) == head) for maps in pairs]
-
-
 def _stripe(heads: Heads, maps: Mapping[tuple[str, int], list[Tensor]], src_rows: Sequence[Sequence[str]]) -> str:
     """Which tokens stand in the column of the head with the strongest stripe."""
     layer, head = max(maps, key=lambda each: heads[each].stripes)
@@ -158,10 +158,6 @@ def _rows_without_preference(by_head: Sequence[Sequence[Tensor]]) -> Verdict:
     )
 
 
-def _is_encoder(layer: str) -> bool:
-    return layer.startswith("encoder")
-
-
 def specialised(heads: Heads) -> Verdict:
     counts: dict[str, int] = {}
     for each in heads.values():
@@ -180,11 +176,8 @@ def repeated(pairs: Sequence[Sequence[AttentionMap]], heads: Heads) -> Verdict:
     """Heads of one kind of attention that look at the same places, in any layer; even ones say nothing and are left
     out.
     """
-    by_head: dict[tuple[str, int], list[Tensor]] = {}
-    for pair in pairs[:_N_REPEATED]:
-        for each in pair:
-            if label(heads[each.layer, each.head]) != "uniform":
-                by_head.setdefault((each.layer, each.head), []).append(each.weights)
+    every_head = _by_head(pairs[:_N_REPEATED])
+    by_head = {head: maps for head, maps in every_head.items() if label(heads[head]) != "uniform"}
     kinds: dict[str, list[tuple[str, int]]] = {}
     for layer, head in by_head:
         kinds.setdefault(layer.partition(".")[0] + layer.rpartition(".")[2], []).append((layer, head))

@@ -185,6 +185,7 @@ class Trainer:
         )
 
     def _over(self) -> Over | None:
+        """The stopping rule that has been reached, if one has."""
         section, position = self.section, self.position
         if section.updates is not None and position.update >= section.updates:
             return Over(f"{section.updates:,} updates")

@@ -248,7 +248,7 @@ def negation_words(src: str, trg: str) -> tuple[int, int, int] | None:
     return (found[0][0], found[1][0], found[2][0]) if [len(each) for each in found] == [1, 1, 1] else None
 
 
-# --- What heads do ----------------------------------------------------------------------------------------------------
+# --- Maps as a whole --------------------------------------------------------------------------------------------------
 
 
 def _drawn(looked: Sequence[_Looked]) -> Verdict:

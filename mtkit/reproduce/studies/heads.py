@@ -17,7 +17,7 @@ from mtkit.data.batch import Batch, make_batch
 from mtkit.evaluate.charts import line_figure
 from mtkit.reproduce.bleu_rows import measured_bleu, point, signature
 from mtkit.reproduce.evaluation import translate_all
-from mtkit.reproduce.findings import Cell, Findings, Picture, Table
+from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Search
 from mtkit.reproduce.study import Scale, Settings, Training
 from mtkit.reproduce.verdict import Sample, Verdict, beats, exactly, loses_less_than
@@ -26,9 +26,8 @@ from mtkit.search.translator import Translator
 TITLE = "Heads: 1 to 32 at one width, and a trained model's heads taken away"
 SUBJECT = (
     "Transformers of one width whose attention is cut into 1, 2, 4, 8, 16 or 32 heads, and into eight with narrower "
-    "queries and keys; then the model with eight heads with more and more of them removed "
-    "at test time: the least important first (by the gradient of the dev loss with respect to a factor on the head), "
-    "or at random."
+    "queries and keys; then the model with eight heads with more and more of them removed at test time: the least "
+    "important first (by the gradient of the dev loss with respect to a factor on the head), or at random."
 )
 COUNTS = (1, 2, 4, 8, 16, 32)
 PRUNED = 8  # heads of the model whose heads are taken away
@@ -65,7 +64,7 @@ def report(laboratory: Laboratory) -> Findings:
     contestants, narrow = dict(zip(COUNTS, everything, strict=False)), everything[len(COUNTS) :]
     set_name = laboratory.test_set(contestants[1])
     samples = {n_heads: laboratory.sample(each, set_name) for n_heads, each in contestants.items()}
-    bleu = {n_heads: measured_bleu(sample) for n_heads, sample in samples.items()}
+    bleu = [measured_bleu(laboratory.sample(each, set_name)) for each in everything]
     narrowest = laboratory.sample(narrow[-1], set_name)
     d_keys = [_d_key(laboratory, each) for each in (narrow[-1], contestants[PRUNED])]
     sizes = {n: laboratory.facts(each, laboratory.seeds[0]).parameters for n, each in contestants.items()}
@@ -113,9 +112,9 @@ def report(laboratory: Laboratory) -> Findings:
     )
     header = ("heads", "d_k", "parameters", "paper, dev BLEU", "BLEU", "dev perplexity")
     papers = (*map(_PAPER.get, COUNTS), *_PAPER_NARROW)
-    rows = [_row(laboratory, each, set_name, paper) for each, paper in zip(everything, papers, strict=True)]
+    rows = [_row(laboratory, *each) for each in zip(everything, papers, bleu, strict=True)]
     ticks = {float(place): str(n_heads) for place, n_heads in enumerate(COUNTS)}
-    points = [point(place, each) for place, each in enumerate(bleu.values())]
+    points = [point(place, each) for place, each in enumerate(bleu[: len(COUNTS)])]
     curve = line_figure({"BLEU": points}, x_label="heads", y_label="BLEU", x_ticks=ticks)
     return Findings(
         verdicts,
@@ -136,10 +135,9 @@ def _d_key(laboratory: Laboratory, training: Training) -> int:
     return int(model["d_key"] or model["d_model"] // model["n_heads"])
 
 
-def _row(laboratory: Laboratory, training: Training, set_name: str, paper: float | None) -> list[Cell]:
+def _row(laboratory: Laboratory, training: Training, paper: float | None, bleu: Measured) -> list[Cell]:
     n_heads = int(laboratory.place(training, laboratory.seeds[0]).recipe.model["n_heads"])
     n_parameters = laboratory.facts(training, laboratory.seeds[0]).parameters
-    bleu = measured_bleu(laboratory.sample(training, set_name))
     return [n_heads, _d_key(laboratory, training), n_parameters, paper, bleu, laboratory.dev_ppl(training)]
 
 

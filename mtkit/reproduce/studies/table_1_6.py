@@ -34,7 +34,8 @@ def trainings(settings: Settings) -> list[Training]:
 
 
 def report(laboratory: Laboratory) -> Findings:
-    counted = {name: _count(PRESETS[name]) for name in _PRINTED}
+    built = {name: _build(PRESETS[name]) for name in _PRINTED}
+    counted = {name: _count(model) for name, model in built.items()}
     formulas = {name: _closed_form(PRESETS[name]) for name in _PRINTED}
     base, big = PRESETS["base"], PRESETS["big"]
     extra = counted["base"]["decoder"] - counted["base"]["encoder"]
@@ -62,7 +63,7 @@ def report(laboratory: Laboratory) -> Findings:
             extra == expected_extra,
             f"{extra:,} more parameters in base, {base.n_layers} x (4 d^2 + 4 d biases + 2 d of a normalisation)",
         ),
-        _normalisations(),
+        _normalisations(built),
         exactly(
             "CH-126",
             "training costs are time x GPUs x sustained FLOP/s",
@@ -97,10 +98,10 @@ def _sizes(config: Config) -> str:
     )
 
 
-def _normalisations() -> Verdict:
+def _normalisations(built: dict[str, nn.Module]) -> Verdict:
     found, reasons = [], []
-    for name in _PRINTED:
-        model, width = _build(PRESETS[name]), PRESETS[name].d_model
+    for name, model in built.items():
+        width = PRESETS[name].d_model
         norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
         sizes = [sum(parameter.numel() for parameter in norm.parameters()) for norm in norms]
         share = sum(sizes) / sum(parameter.numel() for parameter in model.parameters())
@@ -122,10 +123,10 @@ def _build(config: Config) -> nn.Module:
         return models.load("transformer").Model(config, VOCAB_SIZE, VOCAB_SIZE, PAD_ID)
 
 
-def _count(config: Config) -> dict[str, int]:
+def _count(model: nn.Module) -> dict[str, int]:
     """Parameters by block."""
     found = {"embedding": 0, "encoder": 0, "decoder": 0}
-    for name, parameter in _build(config).named_parameters():
+    for name, parameter in model.named_parameters():
         block = next((block for block in ("encoder", "decoder") if name.startswith(block)), "embedding")
         found[block] += parameter.numel()
     return found
