@@ -201,7 +201,7 @@ MISTAKES = {
     ),
     "a schedule without its end": (
         with_train("  epochs: 3\n  schedule: cosine\n"),
-        "toy.yaml:10: train.schedule: cosine needs updates",
+        "toy.yaml:10: train.schedule: cosine needs updates or epochs",
     ),
     "no end of training": (
         with_train("  lr: 1\n"),

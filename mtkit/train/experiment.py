@@ -121,15 +121,20 @@ def _check_folder(recipe: Recipe, run: Path, *, resume: bool, restart: bool) -> 
     if _is_begun(run) and not restart:
         if not list_updates(run):
             raise RequestError(f"{run}: holds a model, but no checkpoint to go on from; choose another --output")
-        # With cosine the number of updates shapes the whole curve.
-        fixed = {"train.updates"} if recipe.train.schedule == "cosine" else set()
         before, now = load_recipe(run / RECIPE_FILE).model_dump(), recipe.model_dump()
-        differing = sorted(_differences(before, now, _MAY_CHANGE - fixed))
+        differing = sorted(_differences(before, now, _MAY_CHANGE - _curve_of(recipe)))
         if differing:
             raise RequestError(
                 f"{run}: holds a run of another recipe (it differs in {', '.join(differing[:5])}); choose another "
                 "--output, or --restart to train anew in its place"
             )
+
+
+def _curve_of(recipe: Recipe) -> set[str]:
+    """What shapes a cosine from its beginning, among the keys that may change."""
+    if recipe.train.schedule != "cosine":
+        return set()
+    return {"train.updates"} if recipe.train.updates is not None else {"train.updates", "train.epochs"}
 
 
 def _check_writable(run: Path) -> None:

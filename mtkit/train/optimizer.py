@@ -41,7 +41,7 @@ def learning_rate(
     - noam: lr · d_model^-0.5 · min(update^-0.5, update · warmup^-1.5) (Vaswani et al. 2017, eq. 3; lr is a factor, 1 in
       the paper).
     - inverse_sqrt: lr at the end of the warm-up, then falling with update^-0.5.
-    - cosine: from lr at the end of the warm-up to 0 at `updates`.
+    - cosine: from lr at the end of the warm-up to 0 at the last of `updates`, or of `epochs` at the pace so far.
     - halving: lr, times decay_factor once `decay_after` epochs are done, and again every `decay_every` epochs
       (Sutskever et al. 2014, §3.4: 5 and 0.5; Luong et al. 2015, §4.1: 5 and 1).
     - plateau: lr times decay_factor for every decay (Gehring et al. 2017, §4.2: 0.1).
@@ -59,9 +59,7 @@ def learning_rate(
     if section.schedule == "inverse_sqrt":
         return section.lr * math.sqrt(max(warmup, 1) / update)
     if section.schedule == "cosine":
-        if section.updates is None:
-            raise RecipeError("train.schedule: cosine needs train.updates")
-        progress = min(1.0, (update - warmup) / max(1, section.updates - warmup))
+        progress = min(1.0, (update - warmup) / max(1, _last_update(update, section, epochs) - warmup))
         return section.lr * 0.5 * (1 + math.cos(math.pi * progress))
     if section.schedule == "halving":
         # Without the tiny number, 0.3 epochs after would count as less than three times 0.1.
@@ -70,6 +68,15 @@ def learning_rate(
     if section.schedule == "plateau":
         return section.lr * section.decay_factor**n_decays
     return section.lr
+
+
+def _last_update(update: int, section: TrainSection, epochs: float) -> float:
+    """The update that ends the training, reckoned from the epochs before this one if only epochs are given."""
+    if section.updates is not None:
+        return section.updates
+    if section.epochs is None:
+        raise RecipeError("train.schedule: cosine needs train.updates or train.epochs")
+    return section.epochs * (update - 1) / epochs if epochs else math.inf
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -353,3 +353,10 @@ def test_with_cosine_the_number_of_updates_makes_another_curve(make_recipe: Make
     train(make_recipe(train={"updates": 2, **keys}), tmp_path / "run", device="cpu")
     with pytest.raises(RequestError, match="train.updates"):
         train(make_recipe(train={"updates": 3, **keys}), tmp_path / "run", device="cpu")
+
+
+def test_with_cosine_the_number_of_epochs_makes_another_curve(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    keys = {"updates": None, "save_every": 1, "schedule": "cosine"}
+    train(make_recipe(train={"epochs": 1, **keys}), tmp_path / "run", device="cpu")
+    with pytest.raises(RequestError, match="train.epochs"):
+        train(make_recipe(train={"epochs": 2, **keys}), tmp_path / "run", device="cpu")

@@ -75,6 +75,18 @@ def test_cosine_falls_to_nothing_at_the_last_update() -> None:
     assert learning_rate(500, cosine, None) == pytest.approx(0, abs=1e-12), "and stays there"
 
 
+@pytest.mark.parametrize(("update", "factor"), [(45, 0.5 + math.sqrt(0.125)), (70, 0.5), (120, 0.0), (500, 0.0)])
+def test_cosine_over_epochs_is_that_over_their_updates(update: int, factor: float) -> None:
+    """Three epochs of 40 updates are 120 updates."""
+    cosine = section(schedule="cosine", lr=0.8, warmup_updates=20, updates=None, epochs=3.0)
+    assert learning_rate(update, cosine, None, epochs=(update - 1) / 40) == pytest.approx(0.8 * factor, abs=1e-12)
+
+
+def test_cosine_over_epochs_begins_at_the_rate_without_a_warm_up() -> None:
+    cosine = section(schedule="cosine", lr=0.8, warmup_updates=0, updates=None, epochs=3.0)
+    assert learning_rate(1, cosine, None) == pytest.approx(0.8)
+
+
 def test_one_update_of_adam_by_hand() -> None:
     """Kingma and Ba (2015), algorithm 1: the first step has the size of the rate in the direction of the sign."""
     model = nn.Linear(2, 1, bias=False)
