@@ -205,9 +205,9 @@ class TrainSection(Section):
     weight_decay: float = Field(default=0.0, ge=0, description="decoupled weight decay (adamw)")
     schedule: Literal["constant", "noam", "inverse_sqrt", "cosine", "halving", "plateau"] = Field(
         default="inverse_sqrt",
-        description="learning rate over updates; cosine: to 0 at the last of updates, or of epochs; halving: "
-        "x decay_factor after decay_after epochs and every decay_every epochs from there; plateau: x decay_factor at "
-        "each validation whose loss is not the lowest so far",
+        description="learning rate over updates; cosine: to 0 at the last of updates, or else of epochs, or else at "
+        "max_minutes (so two runs differ); halving: x decay_factor after decay_after epochs and every decay_every "
+        "epochs from there; plateau: x decay_factor at each validation whose loss is not the lowest so far",
     )
     decay_factor: float = Field(default=0.5, gt=0, lt=1, description="see schedule: halving, plateau")
     decay_after: float = Field(default=5.0, ge=0, description="epochs before the first decay (schedule halving)")
@@ -246,16 +246,17 @@ class TrainSection(Section):
         own = _OWN.get(optimizer, {}) if isinstance(optimizer, str) else {}
         return {**keys, **{key: value for key, value in own.items() if keys.get(key) is None}}
 
+    @property
+    def ends_by(self) -> Literal["updates", "epochs", "max_minutes"]:
+        """The key that says how long it learns; where there are several, the later ones only cut it short."""
+        if self.updates is not None:
+            return "updates"
+        return "epochs" if self.epochs is not None else "max_minutes"
+
     @model_validator(mode="after")
     def _can_end(self) -> TrainSection:
         if self.updates is None and self.epochs is None and self.max_minutes is None:
             raise ValueError("one of updates, epochs, max_minutes is required")
-        return self
-
-    @model_validator(mode="after")
-    def _can_follow_its_schedule(self) -> TrainSection:
-        if self.schedule == "cosine" and self.updates is None and self.epochs is None:
-            raise ValueError("schedule: cosine needs updates or epochs")
         return self
 
     @model_validator(mode="after")

@@ -199,10 +199,6 @@ MISTAKES = {
         TOY + "text: {subword: word, byte_fallback: true}\n",
         "toy.yaml:10: text.byte_fallback: needs pieces of words, got subword word",
     ),
-    "a schedule without its end": (
-        with_train("  epochs: 3\n  schedule: cosine\n"),
-        "toy.yaml:10: train.schedule: cosine needs updates or epochs",
-    ),
     "no end of training": (
         with_train("  lr: 1\n"),
         "toy.yaml:8: train: one of updates, epochs, max_minutes is required",

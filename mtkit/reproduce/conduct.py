@@ -37,6 +37,7 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
     places = laboratory.places(trainings)
     missing = [place for place in places if not place.is_finished]
     share = None if budget_minutes is None or not missing else budget_minutes / len(missing)
+    _check_share(missing, share)
     # One that an earlier budget has cut short goes on only if this one has more for it.
     missing = [place for place in missing if not place.is_finished_within(_limit(place, share))]
     to_stderr(plan_text(study.TITLE, places, share))
@@ -70,6 +71,20 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
     report = write_report(findings, origin, laboratory.folder / origin.name)
     write_summary(laboratory.folder)
     return Conducted(report)
+
+
+def _check_share(missing: Sequence[Place], share: float | None) -> None:
+    """Refuse to cut a training that ends by the clock alone: its minutes are what it is.
+
+    Raises: RequestError.
+    """
+    for place in missing:
+        limit, minutes = _limit(place, share), place.recipe.train.max_minutes
+        if place.recipe.train.ends_by == "max_minutes" and limit != minutes:
+            raise RequestError(
+                f"--budget-minutes: leaves {limit:.3g} minutes for {place.name}, which trains for {minutes:g}; say "
+                "how long each trains with --set train.max_minutes=M instead"
+            )
 
 
 def plan_text(title: str, places: Sequence[Place], share: float | None) -> str:
@@ -106,9 +121,7 @@ def _train(laboratory: Laboratory, place: Place, share: float | None) -> int | N
         if outcome.interrupted:
             return outcome.exit_status
         end = outcome.reason
-        ends_by_itself = recipe.train.updates is not None or recipe.train.epochs is not None
-        is_early = ends_by_itself or limit != place.recipe.train.max_minutes
-        if is_early and outcome.out_of_time:
+        if outcome.out_of_time and recipe.train.ends_by != "max_minutes":
             cut_after = limit
     place.record.parent.mkdir(parents=True, exist_ok=True)
     with open_output(place.record) as stream:

@@ -322,7 +322,7 @@ def what_makes(recipe: Recipe) -> dict[str, Any]:
     made["model"] = {key: value for key, value in made["model"].items() if value is not None}
     for key in _NO_PART_OF_A_MODEL:
         made["train"].pop(key)
-    if recipe.train.updates is None and recipe.train.epochs is None:
+    if recipe.train.ends_by == "max_minutes":
         made["train"]["max_minutes"] = recipe.train.max_minutes  # nothing else says how long it learns
     sources = [made["data"]["train"], made["data"]["dev"]]
     if all(isinstance(source, str) and source.startswith("synthetic:") for source in sources):

@@ -134,7 +134,8 @@ def _curve_of(recipe: Recipe) -> set[str]:
     """What shapes a cosine from its beginning, among the keys that may change."""
     if recipe.train.schedule != "cosine":
         return set()
-    return {"train.updates"} if recipe.train.updates is not None else {"train.updates", "train.epochs"}
+    ends = ["updates", "epochs", "max_minutes"]
+    return {f"train.{key}" for key in ends[: ends.index(recipe.train.ends_by) + 1]}
 
 
 def _check_writable(run: Path) -> None:

@@ -33,15 +33,23 @@ def build_optimizer(model: nn.Module, section: TrainSection) -> torch.optim.Opti
 
 
 def learning_rate(
-    update: int, section: TrainSection, d_model: int | None, *, epochs: float = 0.0, n_decays: int = 0
+    update: int,
+    section: TrainSection,
+    d_model: int | None,
+    *,
+    epochs: float = 0.0,
+    minutes: float = 0.0,
+    n_decays: int = 0,
 ) -> float:
-    """The rate of update 1, 2, 3, …, before which `epochs` have passed and validations have called for `n_decays`.
+    """The rate of update 1, 2, 3, …, before which `epochs` and `minutes` have passed and validations have called for
+    `n_decays`.
 
     - constant: lr after the warm-up.
     - noam: lr · d_model^-0.5 · min(update^-0.5, update · warmup^-1.5) (Vaswani et al. 2017, eq. 3; lr is a factor, 1 in
       the paper).
     - inverse_sqrt: lr at the end of the warm-up, then falling with update^-0.5.
-    - cosine: from lr at the end of the warm-up to 0 at the last of `updates`, or of `epochs` at the pace so far.
+    - cosine: from lr at the end of the warm-up to 0 at the last of `updates` or, without them, of `epochs` or else
+      `max_minutes`, whose number of updates is reckoned from the pace so far.
     - halving: lr, times decay_factor once `decay_after` epochs are done, and again every `decay_every` epochs
       (Sutskever et al. 2014, §3.4: 5 and 0.5; Luong et al. 2015, §4.1: 5 and 1).
     - plateau: lr times decay_factor for every decay (Gehring et al. 2017, §4.2: 0.1).
@@ -59,7 +67,7 @@ def learning_rate(
     if section.schedule == "inverse_sqrt":
         return section.lr * math.sqrt(max(warmup, 1) / update)
     if section.schedule == "cosine":
-        progress = min(1.0, (update - warmup) / max(1, _last_update(update, section, epochs) - warmup))
+        progress = min(1.0, (update - warmup) / max(1, _last_update(update, section, epochs, minutes) - warmup))
         return section.lr * 0.5 * (1 + math.cos(math.pi * progress))
     if section.schedule == "halving":
         # Without the tiny number, 0.3 epochs after would count as less than three times 0.1.
@@ -70,13 +78,11 @@ def learning_rate(
     return section.lr
 
 
-def _last_update(update: int, section: TrainSection, epochs: float) -> float:
-    """The update that ends the training, reckoned from the epochs before this one if only epochs are given."""
-    if section.updates is not None:
-        return section.updates
-    if section.epochs is None:
-        raise RecipeError("train.schedule: cosine needs train.updates or train.epochs")
-    return section.epochs * (update - 1) / epochs if epochs else math.inf
+def _last_update(update: int, section: TrainSection, epochs: float, minutes: float) -> float:
+    """The update that ends the training."""
+    end: float = getattr(section, section.ends_by)
+    passed = {"updates": update - 1, "epochs": epochs, "max_minutes": minutes}[section.ends_by]
+    return (update - 1) * end / passed if passed else math.inf
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -257,7 +257,12 @@ class Trainer:
 
     def _learning_rate(self, update: int) -> float:
         return learning_rate(
-            update, self.section, self.d_model, epochs=self._epochs_done(), n_decays=self.position.n_decays
+            update,
+            self.section,
+            self.d_model,
+            epochs=self._epochs_done(),
+            minutes=self._seconds() / 60,
+            n_decays=self.position.n_decays,
         )
 
     def _load(self, rows: np.ndarray) -> Batch:

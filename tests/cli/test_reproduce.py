@@ -200,6 +200,17 @@ def test_a_budget_cuts_trainings_short_says_so_and_a_larger_one_goes_on(tmp_path
     assert all(after > before for before, after in zip(first, updates(), strict=True))
 
 
+def test_a_budget_cuts_no_training_that_ends_by_the_clock(tmp_path: Path) -> None:
+    """Two budgets would make two models of one name."""
+    result = reproduce("league", "--match", "time", "--output", tmp_path / "out", "--budget-minutes", 11)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(
+        "mtkit: --budget-minutes: leaves 1 minutes for Seq2Seq, seed 1, which trains for 3; say how long each trains "
+        "with --set train.max_minutes=M instead"
+    )
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_training_that_diverges_is_a_finding(tmp_path: Path) -> None:
     """Steps of 1e30 leave no finite loss: each training ends, is told of, and is measured with what it had."""
     recipes = write_recipes(tmp_path / "recipes", "rnnencdec", "rnnsearch", end={"updates": 30})

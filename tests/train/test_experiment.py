@@ -355,6 +355,16 @@ def test_with_cosine_the_number_of_updates_makes_another_curve(make_recipe: Make
         train(make_recipe(train={"updates": 3, **keys}), tmp_path / "run", device="cpu")
 
 
+def test_with_cosine_that_ends_by_the_clock_the_minutes_make_another_curve(
+    make_recipe: MakeRecipe, tmp_path: Path
+) -> None:
+    keys = {"updates": None, "save_every": 1, "schedule": "cosine"}
+    train(make_recipe(train={"max_minutes": 0.001, **keys}), tmp_path / "run", device="cpu")
+    for change in ({"max_minutes": 0.002}, {"max_minutes": 0.001, "epochs": 9}):
+        with pytest.raises(RequestError, match=f"train.{list(change)[-1]}"):
+            train(make_recipe(train={**change, **keys}), tmp_path / "run", device="cpu")
+
+
 def test_with_cosine_the_number_of_epochs_makes_another_curve(make_recipe: MakeRecipe, tmp_path: Path) -> None:
     keys = {"updates": None, "save_every": 1, "schedule": "cosine"}
     train(make_recipe(train={"epochs": 1, **keys}), tmp_path / "run", device="cpu")

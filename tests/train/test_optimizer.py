@@ -82,6 +82,15 @@ def test_cosine_over_epochs_is_that_over_their_updates(update: int, factor: floa
     assert learning_rate(update, cosine, None, epochs=(update - 1) / 40) == pytest.approx(0.8 * factor, abs=1e-12)
 
 
+def test_cosine_over_minutes_is_that_over_their_updates() -> None:
+    """At ten updates a minute, twelve minutes are 120 updates; epochs, where they are given, come before minutes."""
+    cosine = section(schedule="cosine", lr=0.8, warmup_updates=20, updates=None, max_minutes=12.0)
+    assert learning_rate(70, cosine, None, minutes=6.9) == pytest.approx(0.4)
+    assert learning_rate(120, cosine, None, minutes=11.9) == pytest.approx(0, abs=1e-12)
+    both = section(schedule="cosine", lr=0.8, warmup_updates=20, updates=None, epochs=3.0, max_minutes=1.0)
+    assert learning_rate(70, both, None, epochs=69 / 40, minutes=0.9) == pytest.approx(0.4)
+
+
 def test_cosine_over_epochs_begins_at_the_rate_without_a_warm_up() -> None:
     cosine = section(schedule="cosine", lr=0.8, warmup_updates=0, updates=None, epochs=3.0)
     assert learning_rate(1, cosine, None) == pytest.approx(0.8)

@@ -19,10 +19,9 @@ from mtkit.train.log import dev_curve
 TITLE = "League: every system from Seq2Seq to the Transformer on one corpus"
 SUBJECT = (
     "One bitext, one vocabulary, one search, one metric. With --match params all widths of a system are scaled "
-    "together until it has as many parameters as the others; with --match time each trains for the same minutes at a "
-    "rate that needs no end to be set. Beside them a Transformer with a quarter of the parameters (where they are "
-    "matched), one system of each family trained on a tenth of the bitext, and one stack of each family that recalls a "
-    "symbol over a distance."
+    "together until it has as many parameters as the others; with --match time each trains for the same minutes. "
+    "Beside them a Transformer with a quarter of the parameters (where they are matched), one system of each family "
+    "trained on a tenth of the bitext, and one stack of each family that recalls a symbol over a distance."
 )
 
 _SYSTEMS = {
@@ -63,8 +62,7 @@ def trainings(settings: Settings) -> list[Training]:
         n_parameters = _PARAMETERS[settings.scale]
         own: tuple[str, ...] = ()
         if settings.match == "time":
-            minutes = f"train.max_minutes={_MINUTES[settings.scale]}"
-            own = ("train.updates=null", "train.schedule=inverse_sqrt", minutes)
+            own = ("train.updates=null", f"train.max_minutes={_MINUTES[settings.scale]}")
         matched = n_parameters if settings.match == "params" else None
         files = {label: f"{settings.scale}/{name}.yaml" for label, name in _SYSTEMS.items()}
         systems = [Training(label, file, own, matched) for label, file in files.items()]
@@ -152,16 +150,18 @@ def report(laboratory: Laboratory) -> Findings:
         verdicts,
         [Table("league", f"Test set {set_name}", header, rows, note), _recall_table(recall)],
         [Picture("curves", "Dev BLEU against training time, first seed", figure)],
-        [_matched_text(laboratory.settings), laboratory.reading_note(contestants)],
+        [_matched_text(laboratory, contestants[0]), laboratory.reading_note(contestants)],
     )
 
 
-def _matched_text(settings: Settings) -> str:
+def _matched_text(laboratory: Laboratory, contestant: Training) -> str:
     """What the contestants of this report have in common beside the text."""
+    settings = laboratory.settings
     if settings.scale == "paper":
         return "Each system has its published size and training: nothing is matched but the text."
     if settings.match == "time":
-        return f"Matched here: {_MINUTES[settings.scale]} minutes of training each; sizes are the recipes'."
+        minutes = laboratory.place(contestant, laboratory.seeds[0]).recipe.train.max_minutes
+        return f"Matched here: {minutes:g} minutes of training each; sizes are the recipes'."
     return f"Matched here: parameters, about {_PARAMETERS[settings.scale]:,} each; times are the recipes'."
 
 
