@@ -43,7 +43,8 @@ def attention(
 
       mtkit attention runs/toy-transformer 'The old dog sees the cat.' --part encoder --all --output heads.png
     """
-    from mtkit.evaluate.plots import attention_grid, attention_heatmap, attention_text, check_picture
+    from mtkit.evaluate.pictures import check_picture
+    from mtkit.evaluate.plots import attention_grid, attention_heatmap, attention_text
     from mtkit.reproduce.attention_view import view_attention
 
     if every and output is None:

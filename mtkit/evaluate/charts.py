@@ -1,16 +1,18 @@
-"""Charts of a report: lines with bands, and groups of bars with whiskers. No pyplot, as in `plots`."""
+"""Charts of a report: lines with bands, and groups of bars with whiskers. No pyplot, as in `pictures`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from mtkit.evaluate.pictures import DPI, TITLE_POINTS, choose_fonts, printable
+
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
-_DPI = 150
 _MARKERS = "os^Dvx+P*<"
+_TICK_POINTS = 10.0
 AxisScale = Literal["linear", "log"]
 
 
@@ -37,27 +39,27 @@ def line_figure(
     x_scale: AxisScale = "linear",
     y_scale: AxisScale = "linear",
     x_ticks: Mapping[float, str] | None = None,
+    title: str = "",
 ) -> Figure:
     """A line for each name through its points. `x_ticks` names places on the x axis in place of numbers."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.5, 4.5), dpi=_DPI, layout="constrained")
+    figure = Figure(figsize=(7.5, 4.5), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
+    drawn: dict[str, Artist] = {}
+    # Ten colours, then the same ones with another marker: the lines stay apart, also in grey print.
     for number, (name, points) in enumerate(lines.items()):
         color = f"C{number % 10}"
         xs, ys = [point.x for point in points], [point.y for point in points]
         marker = _MARKERS[(number + number // 10) % len(_MARKERS)]
-        axes.plot(xs, ys, color=color, marker=marker, markersize=4, linewidth=1.5, label=name)
+        (drawn[name],) = axes.plot(xs, ys, color=color, marker=marker, markersize=4, linewidth=1.5)
         if any(point.half_width for point in points):
             low = [point.y - point.half_width for point in points]
             high = [point.y + point.half_width for point in points]
             axes.fill_between(xs, low, high, color=color, alpha=0.15, linewidth=0)
     axes.set_xscale(x_scale)
     axes.set_yscale(y_scale)
-    if x_ticks:
-        axes.set_xticks(list(x_ticks), list(x_ticks.values()))
-        axes.minorticks_off()
-    _finish(axes, x_label, y_label)
+    _finish(figure, drawn, x_label, y_label, x_ticks or {}, title)
     return figure
 
 
@@ -66,12 +68,14 @@ def bar_figure(
 ) -> Figure:
     """In each group a bar for each name, in their order; None leaves a gap."""
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
     figure = Figure(
-        figsize=(max(6.0, 1.2 + 0.45 * len(groups) * max(1, len(bars))), 4.5), dpi=_DPI, layout="constrained"
+        figsize=(max(6.0, 1.2 + 0.45 * len(groups) * max(1, len(bars))), 4.5), dpi=DPI, layout="constrained"
     )
     axes = figure.add_subplot()
     width = 0.8 / max(1, len(bars))
+    colors = {name: f"C{number % 10}" for number, name in enumerate(bars)}
     for number, (name, heights) in enumerate(bars.items()):
         there = [(place, bar) for place, bar in enumerate(heights) if bar is not None]
         xs = [place + (number - (len(bars) - 1) / 2) * width for place, _ in there]
@@ -82,24 +86,48 @@ def bar_figure(
             width * 0.92,
             yerr=whiskers if any(whiskers) else None,
             capsize=2,
-            label=name,
-            color=f"C{number % 10}",
+            color=colors[name],
             error_kw={"linewidth": 1},
         )
         axes.bar_label(drawn, fmt="%.1f", fontsize=7, padding=2)
-    axes.set_xticks(range(len(groups)), list(groups))
-    if any(len(group) > 12 for group in groups):
+    keys = {name: Patch(color=color) for name, color in colors.items()}
+    _finish(figure, keys, x_label, y_label, dict(enumerate(groups)))
+    fonts, group_width = choose_fonts(groups), figure.get_size_inches()[0] / max(1, len(groups))
+    lines = [line for group in groups for line in group.split("\n")]
+    if any(fonts.inches(printable(line), _TICK_POINTS)[0] > 0.75 * group_width for line in lines):
         for text in axes.get_xticklabels():
             text.set(rotation=30, ha="right")
-    _finish(axes, x_label, y_label)
     return figure
 
 
-def _finish(axes: Axes, x_label: str, y_label: str) -> None:
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
+def _finish(
+    figure: Figure,
+    keys: Mapping[str, Artist],
+    x_label: str,
+    y_label: str,
+    x_ticks: Mapping[float, str],
+    title: str = "",
+) -> None:
+    """Names on the axes, above them, and in a legend where there is more than one line or kind of bar."""
+    axes = figure.axes[0]
+    fonts = choose_fonts([*keys, x_label, y_label, *x_ticks.values(), title])
+    axes.set_xlabel(x_label, **fonts.style())
+    axes.set_ylabel(y_label, **fonts.style())
+    if x_ticks:
+        names = ["\n".join(map(printable, tick.split("\n"))) for tick in x_ticks.values()]
+        axes.set_xticks(list(x_ticks), names, **fonts.style())
+        axes.minorticks_off()
+    if title:
+        width = figure.get_size_inches()[0]
+        lines = fonts.wrap(printable(title), TITLE_POINTS, 0.95 * width)
+        figure.suptitle("\n".join(lines), fontsize=TITLE_POINTS, **fonts.style())
     axes.grid(alpha=0.3, axis="y")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    if len(axes.get_legend_handles_labels()[0]) > 1:
-        axes.legend(frameon=False, fontsize=8)
+    if len(keys) > 1:
+        # Keys given by hand: matplotlib would leave out a name that begins with an underscore.
+        # A white ground: where bars fill the chart the legend stands on some of them.
+        names = list(map(printable, keys))
+        legend = axes.legend(list(keys.values()), names, fontsize=8, facecolor="white", edgecolor="none")
+        for text in legend.get_texts():
+            text.set(**fonts.style())

@@ -1,37 +1,41 @@
-"""Figures: the attention heat map and learning curves, as PNG, SVG or PDF by the file's suffix.
-
-matplotlib is used through its Figure objects alone: no pyplot, so no global state and no window system.
-"""
+"""Figures: the attention heat map, grids of them, and learning curves, as PNG, SVG or PDF by the file's suffix."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from mtkit.errors import RequestError
-from mtkit.text.lines import open_output
+from mtkit.evaluate.charts import Point, line_figure
+from mtkit.evaluate.pictures import DPI, TITLE_POINTS, Fonts, checked_path, choose_fonts, label, printable, save_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
 Scale = Literal["linear", "log"]
+Tokens = tuple[Sequence[str], Sequence[str]]
+"""Of the columns and of the rows."""
 
-_SUFFIXES = (".png", ".svg", ".pdf")
-_DPI = 150
 _CELL_INCHES = 0.32
-_MAX_SIDE_INCHES = 24.0  # 3600 pixels; beyond it the cells shrink instead
+_GRID_CELL_INCHES = 0.12
+_MIN_LINED_CELL_INCHES = 0.08  # lines between smaller cells would cover their colours
+_MIN_MAP_INCHES = 1.5  # the longer side: the cells of short sentences are larger
+_MAX_SIDE_INCHES = 24.0  # 3600 pixels; beyond it the cells shrink instead,
+_MIN_SHRUNK_INCHES = 0.75  # but not to maps of which nothing is seen
 _MAX_FONT_POINTS = 10.0
+_MAX_GRID_FONT_POINTS = 7.0
 _MIN_FONT_POINTS = 5.0
+_EDGE_INCHES = 0.15
+_AXIS_NAME_INCHES = 0.25
+_BAR_INCHES = 0.2  # the colour bar's breadth
+_BAR_ROOM_INCHES = 1.15  # with its numbers and its name
 _LOG_FLOOR = 1e-4
 """The weakest attention that the log scale tells apart; weaker ones and zeros have the same colour."""
-_MAX_LABEL_CHARACTERS = 30
-# Fonts that come with matplotlib and hold no letters for these code points: boxes, and mathematics in codes of its own.
-_FONTS_WITHOUT_TEXT = ("Last Resort", "STIXNonUnicode", "STIXSize", "cm")
 
 
 def attention_heatmap(
@@ -54,10 +58,10 @@ def attention_heatmap(
         ValueError: the shape does not fit the tokens, or weights that are negative or not finite.
         RequestError: another suffix, or a file that cannot be written.
     """
-    path = _checked_path(path)
+    path = checked_path(path)
     figure = attention_figure(attention, src_tokens, trg_tokens, scale=scale, title=title, axes_names=axes_names)
     save_figure(figure, path)
-    return "" if path.suffix.lower() == ".svg" else missing_characters([*src_tokens, *trg_tokens, title or ""])
+    return _undrawn(path, (src_tokens, trg_tokens), title or "")
 
 
 def attention_figure(
@@ -74,62 +78,9 @@ def attention_figure(
     Raises:
         ValueError: as `attention_heatmap`.
     """
-    from matplotlib.colors import LogNorm, Normalize
-    from matplotlib.figure import Figure
-
-    weights = np.asarray(attention, dtype=float)  # [trg_len, src_len]
-    if weights.shape != (len(trg_tokens), len(src_tokens)) or weights.size == 0:
-        n_tokens = f"{len(trg_tokens)} target and {len(src_tokens)} source tokens"
-        raise ValueError(f"attention of shape {weights.shape} does not fit {n_tokens}")
-    if not np.isfinite(weights).all() or weights.min() < 0:
-        raise ValueError("attention weights must be finite and not negative")
-
-    n_rows, n_columns = weights.shape
-    cell = min(_CELL_INCHES, _MAX_SIDE_INCHES / max(n_rows, n_columns))
-    font_points = min(_MAX_FONT_POINTS, max(_MIN_FONT_POINTS, 0.6 * cell * 72))
-    # Constrained layout takes the room of labels, title and colour bar from the figure, so that is added here.
-    longest_src, longest_trg = (
-        min(_MAX_LABEL_CHARACTERS, max(map(len, tokens))) * font_points * 0.65 / 72
-        for tokens in (src_tokens, trg_tokens)
-    )
-    width, height = max(n_columns * cell, 1.5) + longest_trg + 1.3, max(n_rows * cell, 1.5) + longest_src + 0.9
-    figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
-    axes = figure.add_subplot()
-
-    top = max(float(weights.max()), _LOG_FLOOR * 10)
-    norm = LogNorm(_LOG_FLOOR, top) if scale == "log" else Normalize(0.0, top)
-    shown = np.maximum(weights, _LOG_FLOOR) if scale == "log" else weights
-    # "rgba" colours the cells, not the pixels: the same picture in a fraction of the time.
-    image = axes.imshow(
-        shown, cmap="Blues", norm=norm, aspect="equal", interpolation="nearest", interpolation_stage="rgba"
-    )
-    # A bar of the same breadth beside a small and a large map.
-    bar_share, bar_aspect = min(0.05, 0.35 / width), max(20.0, height / 0.35)
-    figure.colorbar(image, ax=axes, label="attention", shrink=0.9, fraction=bar_share, aspect=bar_aspect)
-
-    families = _font_families([*src_tokens, *trg_tokens, title or ""])
-    # Where cells are narrower than the smallest readable letters, only every n-th token is named.
-    stride = max(1, int(np.ceil(_MIN_FONT_POINTS * 1.2 / (cell * 72))))
-    axes.xaxis.tick_top()
-    axes.xaxis.set_label_position("top")
-    axes.set_xticks(range(0, n_columns, stride), [_label(token) for token in src_tokens[::stride]])
-    axes.set_yticks(range(0, n_rows, stride), [_label(token) for token in trg_tokens[::stride]])
-    axes.set_xlabel(axes_names[0], fontsize=font_points)
-    axes.set_ylabel(axes_names[1], fontsize=font_points)
-    axes.tick_params(length=0)
-    for text in axes.get_xticklabels():
-        text.set(rotation=90, fontsize=font_points, family=families, parse_math=False)
-    for text in axes.get_yticklabels():
-        text.set(fontsize=font_points, family=families, parse_math=False)
-    # White lines between the cells; on very small cells they would cover the colours.
-    if stride == 1:
-        axes.set_xticks(np.arange(-0.5, n_columns), minor=True)
-        axes.set_yticks(np.arange(-0.5, n_rows), minor=True)
-        axes.grid(which="minor", color="white", linewidth=0.5)
-        axes.tick_params(which="minor", length=0)
-    if title:
-        figure.suptitle(_printable(title), family=families, parse_math=False, fontsize=_MAX_FONT_POINTS + 1)
-    return figure
+    tokens = (src_tokens, trg_tokens)
+    weights = _checked_weights(attention, tokens)
+    return _draw([("", weights)], 1, tokens, scale=scale, title=title or "", axes_names=axes_names)
 
 
 def attention_grid(
@@ -139,23 +90,25 @@ def attention_grid(
     *,
     scale: Scale = "linear",
     title: str = "",
-    tokens: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    tokens: Tokens = ((), ()),
     axes_names: tuple[str, str] = ("", ""),
 ) -> str:
     """Draws many maps, each under its name, `n_columns` in a row, to a file; all share one colour scale.
 
-    tokens: of the columns and of the rows of every map; they stand below and beside the outer maps, if they are few
-    enough to be read there.
+    A single map is drawn as `attention_heatmap` draws it.
+
+    tokens: of every map; they stand below and beside the outer maps, every n-th where all would run into each other.
+        None at all leaves the maps without labels.
 
     Returns: the characters that no installed font can draw, as `attention_heatmap`.
 
     Raises:
-        RequestError: another suffix, or a file that cannot be written.
+        ValueError, RequestError: as `attention_heatmap`.
     """
-    path = _checked_path(path)
+    path = checked_path(path)
     figure = attention_grid_figure(maps, n_columns, scale=scale, title=title, tokens=tokens, axes_names=axes_names)
     save_figure(figure, path)
-    return "" if path.suffix.lower() == ".svg" else missing_characters([*tokens[0], *tokens[1], title])
+    return _undrawn(path, tokens, title)
 
 
 def attention_grid_figure(
@@ -164,48 +117,196 @@ def attention_grid_figure(
     *,
     scale: Scale = "linear",
     title: str = "",
-    tokens: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    tokens: Tokens = ((), ()),
     axes_names: tuple[str, str] = ("", ""),
 ) -> Figure:
     """The figure of `attention_grid`, not yet in a file."""
-    from matplotlib.colors import LogNorm, Normalize
-    from matplotlib.figure import Figure
+    unlabelled = not tokens[0] and not tokens[1]
+    checked = [(name, _checked_weights(weights, None if unlabelled else tokens)) for name, weights in maps]
+    if len(checked) == 1:
+        return _draw(checked, 1, tokens, scale=scale, title=title or checked[0][0], axes_names=axes_names)
+    return _draw(checked, min(n_columns, len(maps)), tokens, scale=scale, title=title, axes_names=axes_names)
 
-    n_rows = -(-len(maps) // n_columns)
-    figure = Figure(figsize=(1.6 + 1.5 * n_columns, 0.9 + 1.7 * n_rows), dpi=_DPI, layout="constrained")
-    every = figure.subplots(n_rows, n_columns, squeeze=False)
-    top = max(float(np.max(np.asarray(attention, dtype=float))) for _, attention in maps)
-    top = max(top, _LOG_FLOOR * 10)
+
+def _checked_weights(attention: ArrayLike, tokens: Tokens | None) -> NDArray[np.float64]:
+    weights = np.asarray(attention, dtype=float)  # [trg_len, src_len]
+    if weights.size == 0 or (tokens and weights.shape != (len(tokens[1]), len(tokens[0]))):
+        n_tokens = f"{len(tokens[1])} target and {len(tokens[0])} source tokens" if tokens else "a map"
+        raise ValueError(f"attention of shape {weights.shape} does not fit {n_tokens}")
+    if not np.isfinite(weights).all() or weights.min() < 0:
+        raise ValueError("attention weights must be finite and not negative")
+    return weights
+
+
+def _undrawn(path: Path, tokens: Tokens, title: str) -> str:
+    return "" if path.suffix.lower() == ".svg" else choose_fonts([*map(label, [*tokens[0], *tokens[1]]), title]).missing
+
+
+def _draw(
+    maps: Sequence[tuple[str, NDArray[np.float64]]],
+    n_columns: int,
+    tokens: Tokens,
+    *,
+    scale: Scale,
+    title: str,
+    axes_names: tuple[str, str],
+) -> Figure:
+    """One map with its tokens above and beside it, or a grid with tokens below and beside the outer maps."""
+    from matplotlib.colors import LogNorm, Normalize
+
+    is_grid = len(maps) > 1
+    names = [label(name) for name, _ in maps] if is_grid else []
+    labels = ([label(token) for token in tokens[0]], [label(token) for token in tokens[1]])
+    fonts = choose_fonts([*names, *labels[0], *labels[1], *axes_names, title])
+    counts = (-(-len(maps) // n_columns), n_columns)
+    sizes = _sizes(maps[0][1].shape, counts, names, labels, fonts)
+    figure, every, bar = _lay_out(sizes, counts, title, axes_names, fonts, column_labels_below=is_grid)
+
+    top = max(_LOG_FLOOR * 10, *(float(weights.max()) for _, weights in maps))
     norm = LogNorm(_LOG_FLOOR, top) if scale == "log" else Normalize(0.0, top)
-    families = _font_families([*tokens[0], *tokens[1], title])
-    for number, (axes, (name, attention)) in enumerate(zip(every.flat, maps, strict=False)):
-        weights = np.asarray(attention, dtype=float)
+    for number, (axes, (_, weights)) in enumerate(zip(every, maps, strict=False)):
         shown = np.maximum(weights, _LOG_FLOOR) if scale == "log" else weights
-        image = axes.imshow(shown, cmap="Blues", norm=norm, aspect="auto", interpolation="nearest")
-        axes.set_title(name, fontsize=_MIN_FONT_POINTS + 2)
-        is_lowest = number + n_columns >= len(maps)
-        _name_ticks(axes.xaxis, tokens[0] if is_lowest else (), families, rotation=90)
-        _name_ticks(axes.yaxis, tokens[1] if number % n_columns == 0 else (), families)
-    for axes in list(every.flat)[len(maps) :]:
-        axes.set_visible(False)
-    figure.colorbar(image, ax=every, label="attention", fraction=0.05)
-    figure.supxlabel(axes_names[0], fontsize=_MAX_FONT_POINTS)
-    figure.supylabel(axes_names[1], fontsize=_MAX_FONT_POINTS)
-    if title:
-        figure.suptitle(_printable(title), family=families, parse_math=False, fontsize=_MAX_FONT_POINTS)
+        # "rgba" colours the cells, not the pixels: the same picture in a fraction of the time.
+        image = axes.imshow(
+            shown, cmap="Blues", norm=norm, aspect="auto", interpolation="nearest", interpolation_stage="rgba"
+        )
+        if sizes.cell >= _MIN_LINED_CELL_INCHES:
+            _draw_lines_between(axes, weights.shape)
+        if is_grid:
+            axes.set_title(names[number], fontsize=_MAX_GRID_FONT_POINTS, pad=3, **fonts.style())
+        else:
+            axes.xaxis.tick_top()
+        is_lowest, is_first = number + n_columns >= len(maps), number % n_columns == 0
+        _name_ticks(axes.xaxis, labels[0] if is_lowest else [], sizes, fonts, rotation=90)
+        _name_ticks(axes.yaxis, labels[1] if is_first else [], sizes, fonts)
+    for axes in every[len(maps) :]:
+        axes.remove()
+    figure.colorbar(image, cax=bar, label="attention")
     return figure
 
 
-_MOST_SMALL_LABELS = 18  # tokens beside a map of a grid whose letters do not run into each other
+class _Sizes(NamedTuple):
+    """Of the maps of a figure, in inches but for letters and stride."""
+
+    cell: float
+    map_width: float
+    map_height: float
+    gap_width: float
+    gap_height: float  # the room of a map's name
+    longest_labels: tuple[float, float]  # of the columns and of the rows
+    font_points: float
+    stride: int  # every n-th token is named
 
 
-def _name_ticks(axis: Axis, tokens: Sequence[str], families: list[str], rotation: float = 0) -> None:
-    """Write the tokens beside a small map, if they fit there; no ticks without them."""
-    named = tokens if len(tokens) <= _MOST_SMALL_LABELS else ()
-    axis.set_ticks(range(len(named)), [_label(token) for token in named])
+def _sizes(
+    shape: tuple[int, ...], counts: tuple[int, int], names: list[str], labels: tuple[list[str], list[str]], fonts: Fonts
+) -> _Sizes:
+    """Cells as large as their letters want them, within the bounds of the whole picture.
+
+    shape: of each map, [trg_len, src_len].
+    counts: maps above each other, maps side by side.
+    names: of the maps of a grid; a map that stands alone has none.
+    """
+    name_sizes = [fonts.inches(name, _MAX_GRID_FONT_POINTS) for name in names]
+    widest, highest = (max(side) for side in zip(*name_sizes, strict=True)) if names else (0.0, 0.0)
+    gap_width, gap_height = (_EDGE_INCHES, highest + 0.1) if names else (0.0, 0.0)
+    most_height = max(_MAX_SIDE_INCHES / counts[0] - gap_height, _MIN_SHRUNK_INCHES)
+    most_width = max(_MAX_SIDE_INCHES / counts[1] - gap_width, _MIN_SHRUNK_INCHES, widest)
+    wanted = max(_GRID_CELL_INCHES if names else _CELL_INCHES, _MIN_MAP_INCHES / max(shape))
+    cell = min(wanted, most_height / shape[0], most_width / shape[1])
+    font_points = min(_MAX_GRID_FONT_POINTS if names else _MAX_FONT_POINTS, max(_MIN_FONT_POINTS, 0.6 * cell * 72))
+    measured = [[fonts.inches(text, font_points) for text in side] for side in labels]
+    height = max((height for side in measured for _, height in side), default=0.0)
+    longest_columns, longest_rows = (max((width for width, _ in side), default=0.0) for side in measured)
+    return _Sizes(
+        cell=cell,
+        map_width=shape[1] * cell,
+        map_height=shape[0] * cell,
+        gap_width=max(gap_width, gap_width + widest - shape[1] * cell),
+        gap_height=gap_height,
+        longest_labels=(longest_columns, longest_rows),
+        font_points=font_points,
+        stride=max(1, int(np.ceil(1.03 * height / cell))),
+    )
+
+
+def _lay_out(
+    sizes: _Sizes,
+    counts: tuple[int, int],
+    title: str,
+    axes_names: tuple[str, str],
+    fonts: Fonts,
+    *,
+    column_labels_below: bool,
+) -> tuple[Figure, list[Axes], Axes]:
+    """The figure with its title and the names of its axes, the axes for the maps row by row, and those of the bar.
+
+    Places are reckoned, not left to a layout engine: it would make cells smaller than their labels were chosen for.
+    """
+    from matplotlib.figure import Figure
+
+    n_rows, n_columns = counts
+    maps_width = n_columns * (sizes.map_width + sizes.gap_width) - sizes.gap_width
+    maps_height = n_rows * (sizes.map_height + sizes.gap_height) - sizes.gap_height
+    column_labels, row_labels = (longest + 0.1 for longest in sizes.longest_labels)
+    column_name, row_name = (_AXIS_NAME_INCHES if name else 0.0 for name in axes_names)
+    left = _EDGE_INCHES + row_name + row_labels
+    width = left + maps_width + _BAR_ROOM_INCHES
+
+    lines = fonts.wrap(printable(title), TITLE_POINTS, width - 2 * _EDGE_INCHES)
+    top = 2 * _EDGE_INCHES + sum(1.2 * fonts.inches(line, TITLE_POINTS)[1] for line in lines) + sizes.gap_height
+    bottom = _EDGE_INCHES + max(0.0, _MIN_MAP_INCHES - maps_height)  # the bar has that height at least
+    if column_labels_below:
+        bottom = max(bottom, _EDGE_INCHES + column_name + column_labels)
+    else:
+        top += column_name + column_labels
+    height = top + maps_height + bottom
+
+    figure = Figure(figsize=(width, height), dpi=DPI)
+    every = figure.subplots(
+        n_rows,
+        n_columns,
+        squeeze=False,
+        gridspec_kw={
+            "left": left / width,
+            "right": (left + maps_width) / width,
+            "top": 1 - top / height,
+            "bottom": bottom / height,
+            "wspace": sizes.gap_width / sizes.map_width,
+            "hspace": sizes.gap_height / sizes.map_height,
+        },
+    )
+    bar_height = max(maps_height, _MIN_MAP_INCHES)
+    bar_left, bar_bottom = left + maps_width + _BAR_INCHES, height - top - bar_height
+    bar = figure.add_axes((bar_left / width, bar_bottom / height, _BAR_INCHES / width, bar_height / height))
+    if lines:
+        figure.suptitle("\n".join(lines), y=1 - _EDGE_INCHES / height, fontsize=TITLE_POINTS, **fonts.style())
+    name_style = {"fontsize": _MAX_FONT_POINTS, "ha": "center", "va": "center", **fonts.style()}
+    name_y = (
+        bottom - column_labels - column_name / 2
+        if column_labels_below
+        else height - top + column_labels + column_name / 2
+    )
+    figure.supxlabel(axes_names[0], x=(left + maps_width / 2) / width, y=name_y / height, **name_style)
+    figure.supylabel(
+        axes_names[1], x=(_EDGE_INCHES + row_name / 2) / width, y=(bottom + maps_height / 2) / height, **name_style
+    )
+    return figure, list(every.flat), bar
+
+
+def _draw_lines_between(axes: Axes, shape: tuple[int, ...]) -> None:
+    """White lines between the cells of a map."""
+    n_rows, n_columns = shape
+    axes.autoscale(False)
+    axes.vlines(np.arange(0.5, n_columns - 1), -0.5, n_rows - 0.5, color="white", linewidth=0.5)
+    axes.hlines(np.arange(0.5, n_rows - 1), -0.5, n_columns - 0.5, color="white", linewidth=0.5)
+
+
+def _name_ticks(axis: Axis, names: Sequence[str], sizes: _Sizes, fonts: Fonts, rotation: float = 0) -> None:
+    """Write the names of tokens, or of every n-th, beside their cells; no ticks without them."""
+    style = {"fontsize": sizes.font_points, "rotation": rotation, **fonts.style()}
+    axis.set_ticks(range(0, len(names), sizes.stride), names[:: sizes.stride], **style)
     axis.set_tick_params(length=0)
-    for text in axis.get_ticklabels():
-        text.set(fontsize=_MIN_FONT_POINTS, family=families, parse_math=False, rotation=rotation)
 
 
 def attention_text(
@@ -218,14 +319,14 @@ def attention_text(
 
     weights = np.asarray(attention, dtype=float)
     top = max(float(weights.max()), _LOG_FLOOR * 10)
-    names = [_printable(name) for name in rows]
+    names = [printable(name) for name in rows]
     width = max(map(cell_len, names))
     lines = [" " * width + " " + _column_numbers(len(columns))]
     for name, row in zip(names, weights, strict=True):
         shades = "".join(_shade(float(weight), top, scale) * 2 for weight in row)
         lines.append(name + " " * (width - cell_len(name) + 1) + shades)
     lines += ["", _shade_key(top, scale)]
-    lines += [" ".join(f"{number} {_printable(token)}" for number, token in enumerate(columns, start=1))]
+    lines += [" ".join(f"{number} {printable(token)}" for number, token in enumerate(columns, start=1))]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -272,120 +373,7 @@ def learning_curve(
     Raises:
         RequestError: another suffix, or a file that cannot be written.
     """
-    save_figure(learning_curve_figure(points, x_label=x_label, y_label=y_label), path)
-
-
-def learning_curve_figure(
-    points: Mapping[str, Sequence[tuple[float, float]]],
-    *,
-    x_label: str = "training time (minutes)",
-    y_label: str = "BLEU",
-) -> Figure:
-    """The figure of `learning_curve`, not yet in a file."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 4.5), dpi=_DPI, layout="constrained")
-    axes = figure.add_subplot()
-    families = _font_families([*points, x_label, y_label])
-    # Ten colours, then the same ones with another marker: the curves stay apart, also in grey print.
-    markers = "os^Dvx+P*<"
-    for number, (name, curve) in enumerate(points.items()):
-        line = (axes.plot([x for x, _ in curve], [y for _, y in curve]))[0]
-        line.set(color=f"C{number % 10}", marker=markers[(number + number // 10) % 10], markersize=4, linewidth=1.5)
-        line.set_label(_printable(name))
-    axes.set_xlabel(x_label, family=families)
-    axes.set_ylabel(y_label, family=families)
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
-    if points:
-        # Lines given by hand: matplotlib would leave out a name that begins with an underscore.
-        legend = axes.legend(axes.lines, [_printable(name) for name in points], frameon=False)
-        for text in legend.get_texts():
-            text.set(family=families, parse_math=False)
-    return figure
-
-
-def missing_characters(texts: Sequence[str]) -> str:
-    """The characters of these texts, each once, that no font known to matplotlib can draw."""
-    return "".join(map(chr, _choose_fonts(texts)[1]))
-
-
-def _font_families(texts: Sequence[str]) -> list[str]:
-    """matplotlib's own font, then the installed ones that hold what it lacks; glyphs are looked up in this order."""
-    return _choose_fonts(texts)[0]
-
-
-def _choose_fonts(texts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Font families that together draw the texts, and the code points that none of them has."""
-    from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
-
-    default = FontProperties().get_family()
-    needed = {ord(character) for text in texts for character in _label(text)}
-    needed -= get_font(findfont(FontProperties(family=default))).get_charmap().keys()
-    families = list(default)
-    if not needed:
-        return families, []
-    # Regular upright faces first in each family: one face stands for it. Sans before serif reads better in small print.
-    faces = sorted(fontManager.ttflist, key=lambda face: ("Sans" not in face.name, face.style != "normal", face.name))
-    tried = set(families)
-    for face in faces:
-        if not needed:
-            break
-        if face.name in tried or face.name.startswith(_FONTS_WITHOUT_TEXT):
-            continue
-        tried.add(face.name)
-        try:
-            found = needed & get_font(face.fname).get_charmap().keys()
-        except (OSError, RuntimeError):  # a damaged or removed font file is no reason to draw nothing
-            continue
-        if found:
-            families.append(face.name)
-            needed -= found
-    return families, sorted(needed)
-
-
-def _label(token: str) -> str:
-    """A token as an axis label: printable, and cut where it would take the room of the picture."""
-    text = _printable(token)
-    return text if len(text) <= _MAX_LABEL_CHARACTERS else text[: _MAX_LABEL_CHARACTERS - 1] + "…"
-
-
-def _printable(text: str) -> str:
-    """Control and format characters as U+FFFD: a line end would break a label, a NUL makes an SVG unreadable."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
-
-
-def check_picture(path: str | Path) -> None:
-    """Raises: RequestError for a picture that could not be written: another suffix, or no such folder."""
-    folder = _checked_path(path).parent
-    if not folder.is_dir():
-        raise RequestError(f"{path}: there is no folder {folder}")
-
-
-def _checked_path(path: str | Path) -> Path:
-    path = Path(path)
-    if path.suffix.lower() not in _SUFFIXES:
-        raise RequestError(f"{path}: expected a file name ending in one of {', '.join(_SUFFIXES)}")
-    return path
-
-
-def save_figure(figure: Figure, path: str | Path) -> None:
-    """Writes a figure to a file, whole or not at all; its suffix says in which format.
-
-    Raises:
-        RequestError: another suffix, or a file that cannot be written.
-    """
-    import warnings
-
-    from matplotlib import rc_context
-
-    path = _checked_path(path)
-    with warnings.catch_warnings(), rc_context({"svg.fonttype": "none", "svg.hashsalt": "mtkit"}):
-        # One warning for each missing glyph and drawing pass; missing_characters() tells once.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        with open_output(path) as stream:
-            if path.suffix.lower() == ".svg":
-                # The margin is for text that the viewer's font sets wider than the one it was measured with.
-                figure.savefig(stream, format="svg", bbox_inches="tight", pad_inches=0.3, metadata={"Date": None})
-            else:
-                figure.savefig(stream, format=path.suffix[1:].lower())
+    lines = {name: [Point(x, y) for x, y in curve] for name, curve in points.items()}
+    # A chart has no legend for a line that is alone.
+    title = next(iter(points)) if len(points) == 1 else ""
+    save_figure(line_figure(lines, x_label=x_label, y_label=y_label, title=title), path)

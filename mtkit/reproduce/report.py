@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mtkit import __version__
-from mtkit.evaluate.plots import save_figure
+from mtkit.evaluate.pictures import save_figure
 from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.text.lines import open_output
 from mtkit.train.log import minutes_text

@@ -145,6 +145,15 @@ def test_a_grid_names_its_sentence_and_its_axes(runs: dict[str, Path], tmp_path:
     assert text.count(">▁man<") == 2, "beside the left two"
 
 
+def test_a_grid_of_the_only_map_is_that_map_with_its_tokens(runs: dict[str, Path], tmp_path: Path) -> None:
+    picture = tmp_path / "grid.svg"
+    result = attention(runs["rnnsearch"], "the dog " * 12, "a man", "--all", "--output", picture)
+    assert result.exit_code == 0, result.stderr
+    text = picture.read_text(encoding="utf-8")
+    assert text.count(">▁dog<") == 12 and text.count(">▁man<") == 1
+    assert text.count(">source<") == text.count(">target<") == 1
+
+
 def test_a_picture_that_cannot_be_written_is_told_before_the_model_is_read(tmp_path: Path) -> None:
     result = attention(tmp_path / "no model", "the dog", "--output", tmp_path / "no folder" / "map.png")
     assert result.exit_code == 2
