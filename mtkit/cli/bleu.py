@@ -34,8 +34,8 @@ def bleu(
             "--metrics",
             "-m",
             metavar="LIST",
-            help="Of bleu, chrf, chrf++, ter, paper-bleu (as papers of 2014-2017 printed it); joined by "
-            "commas. (default: bleu)",
+            help="Of bleu, chrf, chrf++, ter, paper-bleu (on Moses tokens, as papers of 2014-2017 printed it), "
+            "paper-bleu-split (compounds split too, as Vaswani et al. 2017); joined by commas. (default: bleu)",
         ),
     ] = None,
     tokenize: Annotated[
@@ -93,6 +93,7 @@ def bleu(
     """
     from mtkit.evaluate.bleu import (
         BOOTSTRAP_SAMPLES,
+        MIN_SEGMENTS,
         ScoreSettings,
         bleu_by_length,
         check_settings,
@@ -144,6 +145,8 @@ def bleu(
 
     for hint in hints(systems, reference_lines, settings, source):
         _warn(hint)
+    if is_paired and len(systems[0].lines) < MIN_SEGMENTS:
+        _warn(f"a paired test on fewer than {MIN_SEGMENTS} segments tells little; there are {len(systems[0].lines)}")
     names = [system.name for system in systems]
     if output_format == "json":
         _print(json.dumps(_as_objects(names, scores, buckets), ensure_ascii=False, indent=1).split("\n"))
@@ -192,22 +195,11 @@ def _as_objects(
     objects = []
     for index, name in enumerate(names):
         for score in scores[index]:
-            item: dict[str, Any] = {
-                "system": name,
-                "name": score.name,
-                "score": score.score,
-                "signature": score.signature,
-            }
-            if score.details:
-                item["details"] = score.details
-            if score.bleu:
-                item |= score.bleu._asdict()
-            if score.interval:
-                item["confidence_mean"], item["confidence_half_width"] = score.interval
+            item = {"system": name, **score.as_object()}
             if score.p_value is not None:
-                item |= {"p_value": score.p_value, "baseline": names[0]}
+                item["baseline"] = names[0]
             if buckets and score.name.startswith("BLEU"):
-                item["by_length"] = [_bucket_object(bucket) for bucket in buckets[index]]
+                item["by_length"] = [bucket.as_object() for bucket in buckets[index]]
             objects.append(item)
     return objects
 
@@ -239,13 +231,6 @@ def _as_text(
         ]
         lines += _table([header, *rows])
     return lines
-
-
-def _bucket_object(bucket: LengthBucket) -> dict[str, Any]:
-    item: dict[str, Any] = {"words": bucket.words, "n_segments": bucket.n_segments, "bleu": bucket.bleu}
-    if bucket.interval:
-        item["confidence_mean"], item["confidence_half_width"] = bucket.interval
-    return item
 
 
 def _bucket_value(bucket: LengthBucket, width: int) -> str:

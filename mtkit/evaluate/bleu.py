@@ -7,10 +7,10 @@ command does not), so the counts are checked here. Text is scored as it stands: 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from mtkit.errors import RequestError
 
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from sacrebleu.metrics import BLEU
     from sacrebleu.metrics.base import Metric
 
-METRICS = ("bleu", "chrf", "chrf++", "ter", "paper-bleu")
+METRICS = ("bleu", "chrf", "chrf++", "ter", "paper-bleu", "paper-bleu-split")
 SMOOTH_METHODS = ("exp", "floor", "add-k", "none")
 BOOTSTRAP_SAMPLES = 1000
 """Resamples of a confidence interval or a paired bootstrap test, sacreBLEU's own default."""
+MIN_SEGMENTS = 50
+"""Fewest segments whose BLEU is worth comparing; on fewer, resampling knows too little of what other text would do."""
 
 PairedMethod = Literal["bootstrap", "approximate"]
 
@@ -50,6 +52,7 @@ _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 _KANA = re.compile("[\u3041-\u30ff]")
 _OTHER_WITHOUT_BLANKS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # Thai, Lao, Burmese, Khmer
 _BLANK_TOKENIZERS = ("13a", "intl", "none")
+_COUNTING_WORDS = {"ter": "TER", "paper-bleu": "paper BLEU", "paper-bleu-split": "paper BLEU (compounds split)"}
 
 _LENGTH_LIMITS = (0, 1, 10, 20, 30, 40, 50, 60)
 
@@ -98,7 +101,8 @@ class Score(NamedTuple):
     """One number with its provenance."""
 
     name: str
-    """As sacreBLEU calls it: BLEU, chrF2, chrF2++, TER; `BLEU (order 2)` if n-grams do not go up to 4; paper BLEU."""
+    """As sacreBLEU calls it: BLEU, chrF2, chrF2++, TER; `BLEU (order 2)` if n-grams do not go up to 4; paper BLEU,
+    paper BLEU (compounds split)."""
     score: float
     """0-100; TER counts errors: lower is better, and it may exceed 100."""
     signature: str
@@ -108,6 +112,17 @@ class Score(NamedTuple):
     interval: Interval | None = None
     p_value: float | None = None
     """Of the difference to the first system, if a paired test was made."""
+
+    def as_object(self) -> dict[str, Any]:
+        """For JSON; a key is there if its value is."""
+        item: dict[str, Any] = {"name": self.name, "score": self.score, "signature": self.signature}
+        if self.details:
+            item["details"] = self.details
+        if self.bleu:
+            item |= self.bleu._asdict()
+        if self.p_value is not None:
+            item["p_value"] = self.p_value
+        return item | _interval_object(self.interval)
 
 
 class LengthBucket(NamedTuple):
@@ -120,15 +135,34 @@ class LengthBucket(NamedTuple):
     """None without segments."""
     interval: Interval | None = None
 
+    def as_object(self) -> dict[str, Any]:
+        """For JSON; the interval is there if it was asked for."""
+        item = {"words": self.words, "n_segments": self.n_segments, "bleu": self.bleu}
+        return item | _interval_object(self.interval)
+
+
+def _interval_object(interval: Interval | None) -> dict[str, float]:
+    if interval is None:
+        return {}
+    return {"confidence_mean": interval.mean, "confidence_half_width": interval.half_width}
+
 
 def check_settings(settings: ScoreSettings) -> None:
     """Finds what is wrong with the settings before there is anything to score.
 
     Raises:
-        RequestError: an unknown metric, tokenizer or smoothing, or a tokenizer whose package is missing.
+        RequestError: an unknown metric, tokenizer or smoothing, a tokenizer whose package is missing, settings of BLEU
+            without BLEU, or a seed that is none.
     """
-    for name in metric_names(settings):
+    names = metric_names(settings)
+    for name in names:
         _build_metric(name, settings)
+    for key in ("tokenize", "smooth_method", "smooth_value", "max_ngram_order"):
+        if "bleu" not in names and getattr(settings, key) != ScoreSettings._field_defaults[key]:
+            raise RequestError(f"{key.replace('_', ' ')}: is a setting of bleu; the metrics are {', '.join(names)}")
+    seed = os.environ.get("SACREBLEU_SEED", "12345")
+    if not seed.isdecimal() and seed.lower() != "none":
+        raise RequestError(f"SACREBLEU_SEED: expected a whole number or none, got {seed!r}")
 
 
 def corpus_scores(
@@ -188,7 +222,8 @@ def paired_scores(
     `bootstrap` is paired bootstrap resampling (Koehn 2004), 1000 resamples, which gives intervals as well;
     `approximate` is approximate randomisation (Riezler and Maxwell 2005), 10000 trials, with intervals for
     `n_bootstrap` above 1. Both are two-sided. `n_samples` above 0 replaces the number of resamples or trials.
-    Differs from sacreBLEU: a system with the baseline's very score has the p-value 1, not the smallest.
+    Differs from sacreBLEU: a system with the baseline's very score has the p-value 1, not the smallest; so has a test
+    on a single segment, whose every sample is the same.
 
     Raises:
         RequestError: as `system_scores`, or fewer than two systems.
@@ -199,9 +234,10 @@ def paired_scores(
         raise RequestError("a paired test compares systems: give two hypothesis files or more, the baseline first")
     _check_counts(systems, references)
     # Under a running number: sacreBLEU looks names up nowhere, but two systems may well have the same one.
+    metrics = {name: _build_metric(name, settings, references) for name in metric_names(settings)}
     test = PairedTest(
         [(str(number), system.lines) for number, system in enumerate(systems)],
-        {name: _build_metric(name, settings, references) for name in metric_names(settings)},
+        metrics,
         references=None,
         test_type={"bootstrap": "bs", "approximate": "ar"}[method],
         n_samples=n_samples,
@@ -209,23 +245,18 @@ def paired_scores(
     )
     signatures, results = test()
     scores: list[list[Score]] = [[] for _ in systems]
-    for name, signature in signatures.items():
-        for row, result in zip(scores, results[name], strict=True):
+    for metric, (name, signature) in zip(metrics.values(), signatures.items(), strict=True):
+        for system, row, result in zip(systems, scores, results[name], strict=True):
             assert not isinstance(result, str)  # only the column of system names holds text
-            score, p_value = float(result.score), result.p_value
+            score = _score(metric, system, settings, 0)
+            p_value = result.p_value
             # sacreBLEU counts the samples above the observed difference, so that a system against itself would have the
             # smallest p-value there is. No difference is the least surprising one.
-            if p_value is not None and row is not scores[0] and score == scores[0][-1].score:
+            is_no_difference = row is not scores[0] and score.score == scores[0][-1].score
+            if p_value is not None and (is_no_difference or len(system.lines) == 1):
                 p_value = 1.0
-            row.append(
-                Score(
-                    name=_display_name(name, settings),
-                    score=score,
-                    signature=str(signature),
-                    interval=_interval(result.mean, result.ci),
-                    p_value=p_value,
-                )
-            )
+            interval = _interval(result.mean, result.ci)
+            row.append(score._replace(signature=str(signature), interval=interval, p_value=p_value))
     return scores
 
 
@@ -299,23 +330,16 @@ def total_bleu(counts: np.ndarray) -> float:
     return float(BLEU.compute_bleu(numbers[:4], numbers[4:8], numbers[8], numbers[9], smooth_method="exp").score)
 
 
-def sentence_bleu(
-    hypothesis: str,
-    references: Sequence[str],
-    *,
-    tokenize: str | None = None,
-    lowercase: bool = False,
-    trg_lang: str | None = None,
-) -> float:
-    """BLEU of one sentence, 0-100, for ranking hypotheses: exp smoothing, orders beyond the sentence's length left out.
-
-    An empty hypothesis, and one without a matching word, has 0.0. The mean over sentences is not corpus BLEU.
+def words_of(lines: Sequence[str], trg_lang: str | None) -> list[list[str]]:
+    """The words of each line: what stands between blanks, or what BLEU counts in a language that is written without.
 
     Raises:
-        RequestError: an unknown tokenizer, or one whose package is missing.
+        RequestError: a tokenizer whose package is missing.
     """
-    metric = _sentence_metric(_tokenizer(ScoreSettings(tokenize=tokenize, trg_lang=trg_lang)), lowercase)
-    return metric.sentence_score(hypothesis, references).score
+    if trg_lang not in _LANGUAGE_TOKENIZERS:
+        return [line.split() for line in lines]
+    cut = _build_bleu(ScoreSettings(trg_lang=trg_lang), None).tokenizer
+    return [cut(line).split() for line in lines]
 
 
 def hints(
@@ -328,7 +352,7 @@ def hints(
 
     `source` is the text that `bleu_by_length` counts words in, if it does.
     """
-    found = [f"{system.name}: {sign}" for system in systems if (sign := _sign_of_pieces(system.lines))]
+    found = [f"{each.name}: {sign}" for each in (*systems, *references) if (sign := _sign_of_pieces(each.lines))]
     if source and _fitting_tokenizer(source.lines):
         found.append(f"{source.name}: written without blanks between words, so its lines have few words to count")
     fitting = _fitting_tokenizer(references[0].lines) if references else None
@@ -340,8 +364,8 @@ def hints(
             f"{name}: written without blanks between words, which tokenizer {tokenizer} takes for single words; "
             f"use --tokenize {fitting}"
         )
-    if "ter" in metrics:
-        found.append(f"{name}: written without blanks between words, which TER takes for single words")
+    others = [own for key, own in _COUNTING_WORDS.items() if key in metrics]
+    found += [f"{name}: written without blanks between words, which {other} takes for single words" for other in others]
     return found
 
 
@@ -381,12 +405,21 @@ def _build_metric(name: str, settings: ScoreSettings, references: Sequence[Named
     if name == "bleu":
         return _build_bleu(settings, lines)
     if name == "ter":
-        return TER(references=lines)
-    if name == "paper-bleu":
+        return _with_plain_floats(TER(references=lines))
+    if name.startswith("paper-bleu"):
         from mtkit.evaluate.paper_bleu import PaperBLEU
 
-        return PaperBLEU(lowercase=settings.lowercase, force=True, references=lines)
-    return CHRF(word_order=2 if name == "chrf++" else 0, lowercase=settings.lowercase, references=lines)
+        splits, lang = name == "paper-bleu-split", settings.trg_lang or "en"
+        return PaperBLEU(lang, split_compounds=splits, lowercase=settings.lowercase, references=lines)
+    word_order = 2 if name == "chrf++" else 0
+    return _with_plain_floats(CHRF(word_order=word_order, lowercase=settings.lowercase, references=lines))
+
+
+def _with_plain_floats(metric: Metric) -> Metric:
+    """sacreBLEU 2.6 ends in a TypeError where some scores of its resamples are numpy's float32 and some a plain 0.0."""
+    compute = metric._compute_score_from_stats
+    metric._compute_score_from_stats = lambda stats: compute([float(n) for n in stats])  # type: ignore[method-assign]
+    return metric
 
 
 def _build_bleu(settings: ScoreSettings, references: Sequence[Sequence[str]] | None) -> BLEU:
@@ -422,14 +455,6 @@ def _build_bleu(settings: ScoreSettings, references: Sequence[Sequence[str]] | N
         raise RequestError(
             f"tokenizer {tokenizer}: cannot be used here{reason}; it needs: {_TOKENIZER_NEEDS[tokenizer]}"
         ) from error
-
-
-@lru_cache(maxsize=8)
-def _sentence_metric(tokenizer: str, lowercase: bool) -> BLEU:
-    """Kept between calls: a reranker asks for thousands of sentences, and some tokenizers load a dictionary."""
-    metric = _build_bleu(ScoreSettings(tokenize=tokenizer, lowercase=lowercase), None)
-    metric.effective_order = True
-    return metric
 
 
 def _score(metric: Metric, system: NamedLines, settings: ScoreSettings, n_bootstrap: int) -> Score:

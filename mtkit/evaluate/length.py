@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mtkit.evaluate.bleu import length_rows
+from mtkit.evaluate.bleu import MIN_SEGMENTS, length_rows
 
-MIN_SEGMENTS = 50
-"""Fewest segments of a group whose BLEU is worth comparing."""
 LONG_WORDS = 30
 """A group of long sentences begins here or later."""
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from mtkit.errors import RequestError
-from mtkit.evaluate.bleu import NamedLines, ScoreSettings, paired_scores
+from mtkit.evaluate.bleu import MIN_SEGMENTS, NamedLines, ScoreSettings, paired_scores
 from mtkit.evaluate.contrast import Term, contrast
 from mtkit.evaluate.length import LengthGroups
 
@@ -120,14 +120,17 @@ def compare(better: Sample, worse: Sample, *, same_model: bool = False, n_tried:
     signs = {(ours > theirs) - (ours < theirs) for ours, theirs in zip(firsts, seconds, strict=True)}
     is_wide = same_model or len(firsts) > 1 or abs(firsts[0] - seconds[0]) >= SEED_MARGIN
     outcome: Outcome = "not shown"
-    if p_value < SIGNIFICANT and signs in ({1}, {-1}) and is_wide:
+    if len(better.references) < MIN_SEGMENTS:
+        outcome = "cannot be tested at this scale"
+    elif p_value < SIGNIFICANT and signs in ({1}, {-1}) and is_wide:
         outcome = "shown" if signs == {1} else "contradicted"
     seeds = " (one seed)" if len(firsts) == 1 else f" (means of {len(firsts)} seeds)"
+    few = f" on {len(better.references)} sentences, too few" if len(better.references) < MIN_SEGMENTS else ""
     return Comparison(
         outcome,
         p_value,
         f"{better.label} {statistics.fmean(firsts):.2f} against {worse.label} {statistics.fmean(seconds):.2f} BLEU"
-        f"{seeds}, p {p_value:.3f}",
+        f"{seeds}, p {p_value:.3f}{few}",
     )
 
 

@@ -98,7 +98,10 @@ def test_a_missing_file_is_named(run):
 def test_an_unknown_metric_is_named_before_files_are_read(run):
     result = run("nowhere", "--ref", "nowhere", "--metrics", "bleu,meteor")
     assert result.exit_code == 2
-    assert result.stderr == "mtkit: metrics: expected some of bleu, chrf, chrf++, ter, paper-bleu; got 'meteor'\n"
+    assert (
+        result.stderr
+        == "mtkit: metrics: expected some of bleu, chrf, chrf++, ter, paper-bleu, paper-bleu-split; got 'meteor'\n"
+    )
 
 
 def test_smoothing_and_its_signature(run):
@@ -144,6 +147,7 @@ def test_paired_tests_print_p_values_and_mark_differences(run):
     assert rows[1].split() == ["one", "0.00", "(μ", "=", "0.00", "±", "0.00)"]
     assert rows[2] == "two     100.00 (μ = 100.00 ± 0.00) (p = 0.0196)*"
     assert "p: chance of such a difference to one by luck alone; * is p < 0.05" in rows
+    assert result.stderr == "mtkit: warning: a paired test on fewer than 50 segments tells little; there are 20\n"
     result = run(
         "one", "two", "--ref", "ref", "--paired-test", "approximate", "--samples", "50", "--format", "json", **files
     )
@@ -151,6 +155,7 @@ def test_paired_tests_print_p_values_and_mark_differences(run):
     assert "p_value" not in baseline
     assert system["p_value"] == pytest.approx(1 / 51)
     assert system["baseline"] == "one"
+    assert (system["brevity_penalty"], system["hyp_length"]) == (1.0, 120)
 
 
 def test_a_paired_test_needs_two_systems(run):

@@ -18,7 +18,6 @@ from mtkit.evaluate.bleu import (
     corpus_scores,
     hints,
     paired_scores,
-    sentence_bleu,
     system_scores,
 )
 
@@ -220,9 +219,12 @@ def test_a_failed_download_is_a_request_error(monkeypatch, tmp_path):
     [
         (
             ScoreSettings(metrics=["bleau"]),
-            "metrics: expected some of bleu, chrf, chrf++, ter, paper-bleu; got 'bleau'",
+            "metrics: expected some of bleu, chrf, chrf++, ter, paper-bleu, paper-bleu-split; got 'bleau'",
         ),
-        (ScoreSettings(metrics=[]), "metrics: expected some of bleu, chrf, chrf++, ter, paper-bleu; got none"),
+        (
+            ScoreSettings(metrics=[]),
+            "metrics: expected some of bleu, chrf, chrf++, ter, paper-bleu, paper-bleu-split; got none",
+        ),
         (ScoreSettings(smooth_method="lin"), "smoothing: expected one of exp, floor, add-k, none; got 'lin'"),
         (ScoreSettings(smooth_value=0.1), "smoothing value: only floor and add-k take one, not exp"),
         (
@@ -243,19 +245,19 @@ def test_an_unknown_tokenizer_is_refused_with_the_choice():
         check_settings(ScoreSettings(tokenize="13b"))
 
 
-def test_sentence_bleu_gives_nothing_to_an_empty_hypothesis():
-    reference = "this is what you want"
-    assert sentence_bleu("", [reference]) == 0.0
-    n_best = ["", "this is what I want", "that was it"]
-    assert max(n_best, key=lambda hypothesis: sentence_bleu(hypothesis, [reference])) == "this is what I want"
+def test_what_bleu_alone_has_is_refused_without_it():
+    """A test without its settings would be reported as one with them."""
+    for keys in ({"tokenize": "zh"}, {"smooth_method": "floor"}, {"smooth_value": 0.1}, {"max_ngram_order": 2}):
+        with pytest.raises(RequestError, match="is a setting of bleu; the metrics are paper-bleu, ter"):
+            check_settings(ScoreSettings(metrics=["paper-bleu", "ter"], **keys))
 
 
-def test_sentence_bleu_leaves_out_orders_beyond_the_sentence():
-    assert sentence_bleu("hello world", ["hello world"]) == pytest.approx(100.0)
-
-
-def test_sentence_bleu_takes_a_language():
-    assert sentence_bleu(CHINESE, [CHINESE_REFERENCE], trg_lang="zh") == pytest.approx(43.47, abs=0.005)
+def test_a_seed_that_is_none_is_named(monkeypatch):
+    monkeypatch.setenv("SACREBLEU_SEED", "abc")
+    with pytest.raises(RequestError, match="^SACREBLEU_SEED: expected a whole number or none, got 'abc'$"):
+        check_settings(ScoreSettings())
+    monkeypatch.setenv("SACREBLEU_SEED", "None")
+    check_settings(ScoreSettings())
 
 
 def test_every_resample_of_a_perfect_text_is_perfect(monkeypatch):
@@ -274,6 +276,12 @@ def test_the_interval_of_a_mixed_text_is_repeatable_and_has_a_width():
     assert first == second
     assert 0 < first.half_width < 50
     assert corpus_scores(hypotheses, references)[0].interval is None
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf", "chrf++", "ter", "paper-bleu"])
+def test_an_interval_is_found_where_some_resamples_have_no_match(metric):
+    (score,) = corpus_scores(["1 2", "", "2", "3 3"], [["1 2 3 1", "", "2 3", "3"]], metrics=[metric], n_bootstrap=100)
+    assert score.interval is not None and score.interval.half_width >= 0
 
 
 @pytest.mark.parametrize("method", ["bootstrap", "approximate"])
@@ -297,6 +305,14 @@ def test_a_system_does_not_differ_from_itself(method):
     assert [score.p_value for score in scores] == [1.0, 1.0]
 
 
+def test_a_single_segment_shows_no_difference():
+    """Each sample of one segment is that segment: sacreBLEU would print the smallest p-value there is."""
+    references, systems = [NamedLines("ref", [MAT])], [NamedLines("bad", ["xx yy"]), NamedLines("good", [MAT])]
+    for method in ("bootstrap", "approximate"):
+        _, (good,) = paired_scores(systems, references, ScoreSettings(), method=method, n_samples=50)
+        assert good.p_value == 1.0
+
+
 def test_paired_scores_equal_the_single_scores():
     references = [NamedLines("ref", [MAT, PARK, MAN_REFERENCE])]
     systems = [NamedLines("a", [MAT, PARK, MAN]), NamedLines("b", [MAN, PARK, MAN])]
@@ -306,6 +322,9 @@ def test_paired_scores_equal_the_single_scores():
     for paired_row, single_row in zip(paired, single, strict=True):
         assert [score.name for score in paired_row] == [score.name for score in single_row]
         assert [score.score for score in paired_row] == pytest.approx([score.score for score in single_row])
+        assert [(score.details, score.bleu) for score in paired_row] == [
+            (score.details, score.bleu) for score in single_row
+        ]
         assert all(score.interval is not None for score in paired_row)
 
 
@@ -364,6 +383,11 @@ def test_text_still_in_pieces_gets_a_hint(line, expected):
     assert hints([NamedLines("hyp", [line])], [NamedLines("ref", [MAT])], ScoreSettings()) == [expected]
 
 
+def test_a_reference_still_in_pieces_gets_a_hint_too():
+    (hint,) = hints([NamedLines("hyp", ["a cat."])], [NamedLines("ref", ["a cat ."])], ScoreSettings())
+    assert hint.startswith("ref: 1 of 1 line with stops set off by a blank")
+
+
 def test_clean_text_with_one_odd_line_gets_no_hint():
     lines = ["The cat sat on the mat."] * 19
     system = NamedLines("hyp", [*lines, "An odd one ."])
@@ -388,23 +412,33 @@ def test_a_source_without_blanks_gets_a_hint_when_its_words_are_counted():
     assert hint == "src: written without blanks between words, so its lines have few words to count"
 
 
-def test_paper_bleu_is_unsmoothed_bleu_of_tokens_with_compounds_cut() -> None:
-    """By hand on 13a tokens: 'well-known' is three tokens; sacreBLEU on the text so cut gives the same."""
-    hypotheses = ["A well-known man is here.", "It is a so-called test of it, isn't it?"]
-    references = ["A well-known person is here.", "This is a so-called test of it, is it?"]
+def test_paper_bleu_is_unsmoothed_bleu_of_moses_tokens() -> None:
+    """Moses cuts l'homme behind its apostrophe and quotes off their word; 13a, sacreBLEU's default, does not."""
+    hypotheses = ["L'homme est «bien» ici, n'est-ce pas?", "Elle a dit: «oui, merci beaucoup»."]
+    references = ["L'homme est «bien» là, n'est-ce pas?", "Elle a dit: «non, merci beaucoup»."]
     cut = [
-        [
-            line.replace("-", " ##AT##-##AT## ").replace(".", " .").replace(",", " ,").replace("?", " ?")
-            for line in lines
-        ]
-        for lines in (hypotheses, references)
+        ["L' homme est « bien » ici , n' est-ce pas ?", "Elle a dit : « oui , merci beaucoup » ."],
+        ["L' homme est « bien » là , n' est-ce pas ?", "Elle a dit : « non , merci beaucoup » ."],
     ]
     expected = sacrebleu.corpus_bleu(cut[0], [cut[1]], tokenize="none", smooth_method="none", force=True).score
-    (found,) = corpus_scores(hypotheses, [references], metrics=["paper-bleu"])
+    (found,) = corpus_scores(hypotheses, [references], metrics=["paper-bleu"], trg_lang="fr")
     assert found.name == "paper BLEU"
     assert found.score == pytest.approx(expected)
-    assert "tok:13a-hyphens" in found.signature and "smooth:none" in found.signature
+    assert "tok:moses-fr" in found.signature and "smooth:none" in found.signature
     assert found.score != pytest.approx(corpus_scores(hypotheses, [references])[0].score)
+
+
+def test_compounds_are_split_where_that_is_asked() -> None:
+    """`well-known` becomes three tokens, as in Vaswani et al. (2017), and in no other paper BLEU."""
+    hypotheses, references = ["A well-known man is here now."], ["A well-known person is here now."]
+    cut = ["A well ##AT##-##AT## known man is here now .", "A well ##AT##-##AT## known person is here now ."]
+    expected = sacrebleu.corpus_bleu([cut[0]], [[cut[1]]], tokenize="none", smooth_method="none", force=True).score
+    whole, split = corpus_scores(hypotheses, [references], metrics=["paper-bleu", "paper-bleu-split"], trg_lang="en")
+    assert split.name == "paper BLEU (compounds split)"
+    assert split.score == pytest.approx(expected)
+    assert "tok:moses-en-split" in split.signature
+    assert whole.bleu is not None and split.bleu is not None
+    assert split.bleu.hyp_length == whole.bleu.hyp_length + 2
 
 
 def test_paper_bleu_stands_beside_bleu_in_a_paired_test() -> None:

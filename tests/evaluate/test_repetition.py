@@ -26,3 +26,9 @@ def test_a_word_counts_if_it_ends_a_phrase_for_the_second_time(line: str, n_repe
 def test_lines_are_counted_together_and_nothing_is_no_repetition() -> None:
     assert repetition_rate(["a a", "b c d", ""]) == pytest.approx(100 / 5)
     assert repetition_rate([]) == repetition_rate([""]) == 0
+
+
+def test_a_language_without_blanks_is_counted_by_its_characters() -> None:
+    """Two of the three in 我我我; for Chinese BLEU counts characters."""
+    assert repetition_rate(["我我我", "喜欢。"]) == 0
+    assert repetition_rate(["我我我", "喜欢。"], "zh") == pytest.approx(100 * 2 / 6)
