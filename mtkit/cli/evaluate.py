@@ -25,18 +25,22 @@ def evaluate(
     ] = None,
     beam: Annotated[int | None, typer.Option(min=1, help="beam size; default: the recipe's")] = None,
     metrics: Annotated[
-        str, typer.Option(help="bleu, chrf, chrf++, ter, paper-bleu, separated by commas")
+        str, typer.Option(help="bleu, chrf, chrf++, ter, paper-bleu, paper-bleu-split, separated by commas")
     ] = "bleu,chrf",
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="folder; default: MODEL/evaluation, of an ensemble MODEL/evaluation-ensemble"
+            "--output",
+            "-o",
+            help="folder; default: evaluation in the run's folder, of a checkpoint evaluation-CHECKPOINT, of an "
+            "ensemble evaluation-ensemble",
         ),
     ] = None,
     data_root: Annotated[Path | None, typer.Option(help="folder of the test sets, when they have moved")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
 ) -> None:
-    """Translate the recipe's test sets, score them, write translations and a report.
+    """Translate the recipe's test sets, score them, write translations and a report: scores with 95% bootstrap
+    intervals, BLEU by the length of the source, repetition, and what of these the text allows.
 
     Examples:
 

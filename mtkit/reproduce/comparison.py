@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 from mtkit.checkpoint import check_run, load_model
 from mtkit.errors import RequestError
+from mtkit.evaluate.bleu import BOOTSTRAP_SAMPLES, NamedLines, ScoreSettings, hints
 from mtkit.evaluate.charts import Point, line_figure
 from mtkit.reproduce.bleu_rows import by_length, measured_bleu, signature
 from mtkit.reproduce.evaluation import evaluate_model
+from mtkit.reproduce.evaluation_report import made_by, read_scores
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Facts, facts_of
 from mtkit.reproduce.report import Origin, Trained, write_report
@@ -29,6 +30,7 @@ class Run(NamedTuple):
     facts: Facts
     sets: dict[str, Sample]
     sources: dict[str, list[str]]
+    scores: dict[str, dict[str, Any]]  # as its evaluation has written them
 
 
 def compare_runs(folders: Sequence[Path], output: Path, *, device: str = "auto") -> Path:
@@ -43,14 +45,15 @@ def compare_runs(folders: Sequence[Path], output: Path, *, device: str = "auto")
     begun = time.monotonic()
     runs = [_read(folder, label, device) for folder, label in zip(folders, _labels(folders), strict=True)]
     names = _sets_in_common(runs)
-    tables, pictures = [], []
+    tables, pictures, notes = [], [], []
     for name in names:
-        samples = [run.sets[name]._replace(label=run.label) for run in runs]
-        tables.append(_scores(name, samples))
+        samples = [run.sets[name] for run in runs]
+        tables += [_scores(name, samples), _other_figures(name, runs)]
+        notes += [f"{name}: {hint}" for hint in _hints(samples, runs[0].sources[name])]
         table, picture = by_length(samples, runs[0].sources[name])
         tables.append(_named(table, name))
         pictures.append(_renamed(picture, name))
-    findings = Findings((), tables, [*_curves(runs), *pictures])
+    findings = Findings((), tables, [*_curves(runs), *pictures], notes)
     origin = Origin(
         "comparison",
         "Comparison of " + ", ".join(run.label for run in runs),
@@ -74,36 +77,27 @@ def _labels(folders: Sequence[Path]) -> list[str]:
 
 
 def _read(folder: Path, label: str, device: str) -> Run:
-    """A run with its evaluation, which is made where there is none of its best checkpoint with its recipe's beam."""
+    """A run with its evaluation: of its best model, with its recipe's search; what is missing of it is made."""
     loaded = load_model(folder)
     evaluation = folder / "evaluation"
-    reports = _reports(evaluation)
-    # A set that was translated by an older checkpoint or with another beam is no fair opponent.
-    made = {(report["update"], report["beam_size"]) for report in reports}
-    as_now = {(loaded.update, loaded.recipe.search.beam_size)}
-    if made != as_now or _lacks_a_set(reports, loaded.recipe.data.test):
+    made = made_by([loaded], loaded.recipe.search.beam_size)
+    scores = _made_so(evaluation, made)
+    missing = [name for name in loaded.recipe.data.test if name not in scores]
+    if missing or not scores:
         to_stderr(f"{folder}: evaluating")
-        evaluate_model(folder, device=device)
-        reports = _reports(evaluation)
+        evaluate_model(folder, names=missing, device=device)
+        scores = _made_so(evaluation, made)
     sets, sources = {}, {}
-    for report in reports:
-        name = report["set"]
+    for name in scores:
         hypotheses, references = (list(read_lines(evaluation / f"{name}.{side}")) for side in ("hyp", "ref"))
         sets[name] = Sample(label, [hypotheses], references, loaded.recipe.data.trg)
         sources[name] = list(read_lines(evaluation / f"{name}.src"))
-    return Run(label, folder, facts_of(folder), sets, sources)
+    return Run(label, folder, facts_of(folder), sets, sources, scores)
 
 
-def _reports(evaluation: Path) -> list[dict[str, Any]]:
-    file = evaluation / "scores.json"
-    try:
-        return list(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return []
-
-
-def _lacks_a_set(reports: Sequence[dict[str, Any]], tests: dict[str, Any]) -> bool:
-    return bool(set(tests) - {report["set"] for report in reports})
+def _made_so(evaluation: Path, made: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The scores there that these weights and this search have made: others are no fair opponents."""
+    return {each["set"]: each for each in read_scores(evaluation) if made.items() <= each.items()}
 
 
 def _sets_in_common(runs: Sequence[Run]) -> list[str]:
@@ -138,10 +132,47 @@ def _scores(name: str, samples: Sequence[Sample]) -> Table:
         rows.append([sample.label, bleu, difference, p_value])
     header = ("run", "BLEU", f"difference to {baseline.label}", "p")
     note = (
-        "p: paired bootstrap test against the first run, over the test sentences; how much another seed would change "
-        f"is not in it. {signature(baseline)}"
+        f"±: half of the 95% bootstrap interval; p: paired bootstrap test against the first run; {BOOTSTRAP_SAMPLES} "
+        "resamples of the test sentences. How much another seed would change is in neither. "
+        f"{signature(baseline)}"
     )
     return Table(f"bleu-{name}", f"{name}: BLEU", header, rows, note)
+
+
+def _other_figures(name: str, runs: Sequence[Run]) -> Table:
+    """What the evaluations have found beside BLEU; a gap where one of them has not looked for it."""
+    rows: list[list[Cell]] = []
+    for run in runs:
+        found = run.scores[name]
+        scores = {score["name"]: score for score in found["scores"]}
+        bleu = scores.get("BLEU", {})
+        known = {score["name"]: score["score"] for score in (found["known"] or {}).get("scores", ())}
+        ratio = bleu["hyp_length"] / bleu["ref_length"] if bleu.get("ref_length") else None
+        rows.append(
+            [
+                run.label,
+                scores.get("chrF2", {}).get("score"),
+                ratio,
+                bleu.get("brevity_penalty"),
+                found["repetition"]["translations"],
+                known.get("BLEU"),
+                found["alignment_error"],
+            ]
+        )
+    references = runs[0].scores[name]["repetition"]["references"]
+    header = (
+        *("run", "chrF2", "length ratio", "brevity penalty", "repeated words, %"),
+        *("BLEU without unknown words", "alignment error rate"),
+    )
+    note = f"Length ratio: tokens to tokens of the references, in which {references:.1f}% of the words are repeated."
+    return Table(f"figures-{name}", f"{name}: other figures", header, rows, note, 3)
+
+
+def _hints(samples: Sequence[Sample], sources: Sequence[str]) -> list[str]:
+    """What looks wrong with the texts."""
+    systems = [NamedLines(sample.label, sample.hypotheses[0]) for sample in samples]
+    references, settings = NamedLines("references", samples[0].references), ScoreSettings(trg_lang=samples[0].trg_lang)
+    return hints(systems, [references], settings, NamedLines("source", sources))
 
 
 def _named(table: Table, name: str) -> Table:

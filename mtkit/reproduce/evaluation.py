@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -15,10 +14,22 @@ from mtkit.checkpoint import LoadedModel
 from mtkit.data.sources import Bitext, check_aligned, open_bitext
 from mtkit.errors import RequestError
 from mtkit.evaluate.alignment import alignment_error_rate
-from mtkit.evaluate.bleu import Score, ScoreSettings, check_settings, corpus_scores
+from mtkit.evaluate.bleu import (
+    BOOTSTRAP_SAMPLES,
+    LengthBucket,
+    NamedLines,
+    Score,
+    ScoreSettings,
+    bleu_by_length,
+    check_settings,
+    hints,
+    metric_names,
+    system_scores,
+)
 from mtkit.evaluate.plots import attention_heatmap, learning_curve
 from mtkit.evaluate.repetition import repetition_rate
 from mtkit.models import TranslationModel
+from mtkit.reproduce.evaluation_report import KnownScores, SetReport, as_text, made_by, write_scores
 from mtkit.reproduce.known import known_rows
 from mtkit.reproduce.word_alignment import reference_links
 from mtkit.search.ensemble import load_ensemble
@@ -60,29 +71,6 @@ class System(NamedTuple):
         )
 
 
-class KnownScore(NamedTuple):
-    """BLEU of the sentences without an unknown word on either side."""
-
-    n_segments: int
-    bleu: float
-
-
-class SetReport(NamedTuple):
-    """One test set, translated and scored."""
-
-    name: str
-    n_segments: int
-    scores: list[Score]
-    known: KnownScore | None  # None where no sentence has an unknown word
-    length_ratio: float  # words of the translations to words of the references
-    repetition: tuple[float, float]  # percent of repeated words, of the translations and of the references
-    alignment_error: float | None  # of the attention on the references, where the right links are known
-    seconds: float
-    files: Path  # the common start of NAME.src, NAME.ref, NAME.hyp
-    picture: Path | None
-    samples: list[tuple[str, str, str]]  # source, reference, translation
-
-
 def evaluate_model(
     folder: Path,
     *,
@@ -96,6 +84,9 @@ def evaluate_model(
 ) -> str:
     """Translate and score the recipe's test sets; the report as text, also written to `output`/report.txt.
 
+    `output`/scores.json keeps what earlier calls found of other sets. Without `output` a run's best model has its
+    folder `evaluation`, a checkpoint `evaluation-CHECKPOINT` beside it, an ensemble `evaluation-ensemble`.
+
     ensemble: more models, which answer together with the first.
 
     Raises: ModelError, DataError; RequestError for a test set that the recipe does not name, an unknown metric, models
@@ -103,27 +94,31 @@ def evaluate_model(
     """
     members, joined = load_ensemble([folder, *ensemble], device=resolve_device(device))
     system, loaded = System(members, joined.model, joined.src_tokenizers), members[0]
-    check_settings(ScoreSettings(metrics=metrics, trg_lang=loaded.recipe.data.trg))
+    settings = ScoreSettings(metrics=metrics, trg_lang=loaded.recipe.data.trg)
+    check_settings(settings)
     bitexts = _open_sets(loaded, names, data_root)
-    target = output or loaded.folder / ("evaluation-ensemble" if ensemble else "evaluation")
+    target = output or loaded.folder / _folder_name(folder, loaded, is_ensemble=bool(ensemble))
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RequestError(f"{target}: cannot be made ({error.strerror}); --output names another folder") from error
     beam = beam_size or loaded.recipe.search.beam_size
     reports = [
-        _evaluate_set(system, name, bitext, beam, metrics, target, N_SAMPLES if number == 0 else N_MORE_SAMPLES)
+        _evaluate_set(system, name, bitext, beam, settings, target, N_SAMPLES if number == 0 else N_MORE_SAMPLES)
         for number, (name, bitext) in enumerate(bitexts.items())
     ]
-    (target / "scores.json").write_text(
-        json.dumps([_as_json(system, report, beam) for report in reports], indent=1, ensure_ascii=False) + "\n",
-        encoding="utf-8",
-        newline="\n",
-    )
+    write_scores(target, reports, made_by(members, beam))
     curve = None if ensemble else _draw_learning_curve(loaded, target)
-    text = _render(system, reports, beam, curve)
+    text = as_text(members, reports, beam, curve)
     (target / "report.txt").write_text(text + "\n", encoding="utf-8", newline="\n")
     return text
+
+
+def _folder_name(folder: Path, loaded: LoadedModel, *, is_ensemble: bool) -> str:
+    """Where an evaluation goes that leaves the others alone."""
+    if is_ensemble:
+        return "evaluation-ensemble"
+    return "evaluation" if folder.resolve() == loaded.folder.resolve() else f"evaluation-{loaded.name}"
 
 
 def _open_sets(loaded: LoadedModel, names: Sequence[str] | None, data_root: Path | None) -> dict[str, Bitext]:
@@ -149,7 +144,7 @@ def _warner(name: str) -> Callable[[str], None]:
 
 
 def _evaluate_set(
-    system: System, name: str, bitext: Bitext, beam: int, metrics: Sequence[str], target: Path, n_samples: int
+    system: System, name: str, bitext: Bitext, beam: int, settings: ScoreSettings, target: Path, n_samples: int
 ) -> SetReport:
     pairs = list(bitext.pairs())
     sources, references = [src for src, _ in pairs], [trg for _, trg in pairs]
@@ -162,16 +157,18 @@ def _evaluate_set(
         with open_output(target / f"{name}.{suffix}") as stream:
             for line in lines:
                 write_line(stream, line)
-    scores = corpus_scores(hypotheses, [references], metrics=metrics, trg_lang=system.first.recipe.data.trg)
+    scored, source = _Scored(hypotheses, references, settings), NamedLines("source", sources)
+    for hint in hints([scored.system], [scored.reference], settings, source if scored.has_bleu else None):
+        _warner(name)(hint)
     samples = [(sources[row], references[row], hypotheses[row]) for row in spread(len(pairs), n_samples)]
     return SetReport(
         name,
         len(pairs),
-        scores,
-        _known_score(system, sources, references, hypotheses),
-        _n_words(hypotheses) / max(1, _n_words(references)),
-        (repetition_rate(hypotheses), repetition_rate(references)),
-        _alignment_error(system, bitext, sources, references),
+        scored.scores(range(len(pairs))),
+        scored.by_length(source),
+        _known_scores(system, scored, sources),
+        (repetition_rate(hypotheses, settings.trg_lang), repetition_rate(references, settings.trg_lang)),
+        _alignment_error(system, bitext, sources, references, _warner(name)),
         seconds,
         target / name,
         _draw_attention(system, sources, target / f"{name}.attention.png"),
@@ -179,27 +176,56 @@ def _evaluate_set(
     )
 
 
-def _known_score(
-    system: System, sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]
-) -> KnownScore | None:
-    rows = known_rows(system.first.tokenizers, sources, references)
-    if not rows or len(rows) == len(sources):
-        return None
-    chosen = [[lines[row] for row in rows] for lines in (hypotheses, references)]
-    bleu = corpus_scores(chosen[0], [chosen[1]], trg_lang=system.first.recipe.data.trg)[0].score
-    return KnownScore(len(rows), bleu)
+class _Scored(NamedTuple):
+    """Translations beside their references."""
+
+    hypotheses: list[str]
+    references: list[str]
+    settings: ScoreSettings
+
+    @property
+    def system(self) -> NamedLines:
+        return NamedLines("translations", self.hypotheses)
+
+    @property
+    def reference(self) -> NamedLines:
+        return NamedLines("references", self.references)
+
+    @property
+    def has_bleu(self) -> bool:
+        return "bleu" in metric_names(self.settings)
+
+    def scores(self, rows: Sequence[int]) -> list[Score]:
+        """Of some segments, with their intervals where there are several."""
+        ours, theirs = (
+            NamedLines(each.name, [each.lines[row] for row in rows]) for each in (self.system, self.reference)
+        )
+        n_bootstrap = BOOTSTRAP_SAMPLES if len(rows) > 1 else 0
+        return system_scores([ours], [theirs], self.settings, n_bootstrap=n_bootstrap)[0]
+
+    def by_length(self, source: NamedLines) -> list[LengthBucket]:
+        if not self.has_bleu:
+            return []
+        return bleu_by_length(self.system, [self.reference], source, self.settings, n_bootstrap=BOOTSTRAP_SAMPLES)
 
 
-def _n_words(lines: Sequence[str]) -> int:
-    return sum(len(line.split()) for line in lines)
+def _known_scores(system: System, scored: _Scored, sources: Sequence[str]) -> KnownScores | None:
+    rows = known_rows(system.first.tokenizers, sources, scored.references)
+    return KnownScores(len(rows), scored.scores(rows)) if 0 < len(rows) < len(sources) else None
 
 
-def _alignment_error(system: System, bitext: Bitext, sources: Sequence[str], references: Sequence[str]) -> float | None:
+def _alignment_error(
+    system: System, bitext: Bitext, sources: Sequence[str], references: Sequence[str], warn: Callable[[str], None]
+) -> float | None:
     """How far the attention is from the right word links; None where these are not known, and for an ensemble."""
     gold = bitext.alignments()
     if gold is None or len(system.members) > 1 or not system.model.has_attention:
         return None
-    return alignment_error_rate(reference_links(system.first, sources, references), gold)
+    try:
+        return alignment_error_rate(reference_links(system.first, sources, references), gold)
+    except ValueError as error:
+        warn(f"no alignment error rate: {error}")
+        return None
 
 
 def translate_all(translator: Translator, sources: Sequence[str], label: str) -> tuple[list[Translation], float]:
@@ -239,46 +265,3 @@ def _draw_learning_curve(loaded: LoadedModel, target: Path) -> Path | None:
     path = target / "learning-curve.png"
     learning_curve({loaded.recipe.name: points}, path, y_label="dev BLEU (greedy)")
     return path
-
-
-def _as_json(system: System, report: SetReport, beam: int) -> dict[str, Any]:
-    others = [{"system": member.recipe.name, "update": member.update} for member in system.members[1:]]
-    return {
-        "system": system.first.recipe.name,
-        "update": system.first.update,
-        **({"ensemble": others} if others else {}),
-        "set": report.name,
-        "segments": report.n_segments,
-        "beam_size": beam,
-        "seconds": round(report.seconds, 2),
-        "scores": [score._asdict() for score in report.scores],
-        "known": None if report.known is None else report.known._asdict(),
-        "length_ratio": report.length_ratio,
-        "repetition": dict(zip(("translations", "references"), report.repetition, strict=True)),
-        "alignment_error": report.alignment_error,
-    }
-
-
-def _render(system: System, reports: Sequence[SetReport], beam: int, curve: Path | None) -> str:
-    lines = [", ".join([*(f"{each.recipe.name}, update {each.update:,}" for each in system.members), f"beam {beam}"])]
-    for report in reports:
-        lines += ["", f"{report.name}: {report.n_segments:,} segments in {report.seconds:.1f} s"]
-        lines += [f"  {score.name:<10} {score.score:6.2f}  {score.signature}" for score in report.scores]
-        if report.known:
-            lines.append(
-                f"  {'BLEU':<10} {report.known.bleu:6.2f}  on the {report.known.n_segments:,} without unknown words"
-            )
-        ours, theirs = report.repetition
-        lines.append(
-            f"  length ratio {report.length_ratio:.3f}, repeated words {ours:.1f} % (references {theirs:.1f} %)"
-        )
-        if report.alignment_error is not None:
-            lines.append(f"  alignment error rate of the attention {report.alignment_error:.3f}")
-        lines.append(f"  translations     {report.files}.hyp")
-        if report.picture:
-            lines.append(f"  attention        {report.picture}")
-        for source, reference, hypothesis in report.samples:
-            lines += ["", f"    source     {source}", f"    reference  {reference}", f"    mtkit      {hypothesis}"]
-    if curve:
-        lines += ["", f"learning curve   {curve}"]
-    return "\n".join(lines)

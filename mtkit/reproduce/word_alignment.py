@@ -31,7 +31,7 @@ def reference_links(loaded: LoadedModel, sources: Sequence[str], references: Seq
     """For each word of a reference the source word that is looked at most, in the words that the embedded grammar's
     alignments count.
 
-    Raises: ValueError for text that the tokenizer changes.
+    Raises: ValueError for text whose words the tokenizer does not keep apart.
     """
     return [word_links(*each) for each in _attention_over_words(loaded, sources, references)]
 
@@ -40,7 +40,7 @@ def reference_weights(
     loaded: LoadedModel, sources: Sequence[str], references: Sequence[str]
 ) -> list[np.ndarray | None]:
     """The attention of each reference over its source, [target words, source words]; words as `reference_links` counts
-    them. None for a pair that the tokenizer changes, such as one with a "½".
+    them. None for a pair whose words the tokenizer does not keep apart, such as one with a typed "▁".
     """
     found: list[np.ndarray | None] = []
     for each in _attention_over_words(loaded, sources, references):
@@ -64,4 +64,6 @@ def _attention_over_words(
         for maps, (src_pieces, trg_pieces), one, other in zip(
             attention_maps(loaded.model, batch), pieces, src, trg, strict=True
         ):
-            yield aligning_map(maps).numpy(), src_pieces, trg_pieces, split_words(one), split_words(other)
+            # Lower case, a fraction spelt out: the words are compared as the pieces write them.
+            words = tokenizers.src.normalize(split_words(one)), tokenizers.trg.normalize(split_words(other))
+            yield aligning_map(maps).numpy(), src_pieces, trg_pieces, *words

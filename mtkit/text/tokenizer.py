@@ -131,6 +131,11 @@ class Tokenizer:
             return [[_BLANK + word for word in _apart(text).split()] for text in normal]
         return self._processor.encode(_without_breaks(lines), out_type=str, num_threads=-1)
 
+    def normalize(self, lines: Sequence[str]) -> list[str]:
+        """Each line as its pieces spell it: what `split` cuts."""
+        normal = self._processor.normalize(_without_breaks(lines))
+        return [text.replace(_BLANK, " ").strip(" ") for text in normal]
+
     def join(self, pieces: Sequence[Sequence[str]]) -> list[str]:
         """The text of each sequence of pieces: the inverse of `split` up to normalisation."""
         texts = [_SPACES.sub(" ", self._joined(line)).strip(" ") for line in pieces]

@@ -222,8 +222,8 @@ def _start_folder(run: Path, recipe: Recipe, tokenizers: Tokenizers) -> None:
     """
     for name in (RECIPE_FILE, "best", "last", METRICS_FILE, LOG_FILE):
         (run / name).unlink(missing_ok=True)
-    for name in ("checkpoints", "evaluation", TOKENIZER_FOLDER):
-        shutil.rmtree(run / name, ignore_errors=True)
+    for folder in (run / "checkpoints", run / TOKENIZER_FOLDER, *run.glob("evaluation*")):
+        shutil.rmtree(folder, ignore_errors=True)
     tokenizers.save(run / TOKENIZER_FOLDER)
     _write_recipe(run, recipe)
 

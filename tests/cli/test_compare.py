@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from typer.testing import CliRunner, Result
 
 from mtkit.cli import app
 from mtkit.models import parse_config
-from mtkit.recipe import load_recipe
+from mtkit.recipe import dump_recipe, load_recipe
+from mtkit.reproduce.evaluation_report import read_scores
 from mtkit.train.experiment import train
 
 runner = CliRunner()
@@ -55,19 +57,36 @@ def test_runs_are_evaluated_and_set_side_by_side(runs: list[Path], tmp_path: Pat
     assert result.stdout == f"{output / 'report.md'}\n"
     report = json.loads((output / "report.json").read_text(encoding="utf-8"))
     tables = {table["name"]: table for table in report["tables"]}
-    assert set(tables) == {"bleu-news", "bleu-by-length-news", "trainings"}, "the set that one run lacks is left out"
+    of_news = {"bleu-news", "figures-news", "bleu-by-length-news"}
+    assert set(tables) == {*of_news, "trainings"}, "the set that one run lacks is left out"
     expected = []
     for run in runs:
-        hypotheses, references = (
-            (run / "evaluation" / f"news.{side}").read_text(encoding="utf-8").splitlines() for side in ("hyp", "ref")
-        )
+        hypotheses, references = news_of(run)
         expected.append(sacrebleu.corpus_bleu(hypotheses, [references]).score)
     rows = tables["bleu-news"]["rows"]
     assert [row[0] for row in rows] == ["rnnencdec", "rnnsearch"]
     assert [row[1]["mean"] for row in rows] == pytest.approx(expected)
+    figures = tables["figures-news"]["rows"]
+    for run, row in zip(runs, figures, strict=True):
+        hypotheses, references = news_of(run)
+        n_words = [sum(len(line.split()) for line in lines) for lines in (hypotheses, references)]
+        assert row[1:4] == pytest.approx(
+            [
+                sacrebleu.corpus_chrf(hypotheses, [references]).score,
+                n_words[0] / n_words[1],
+                sacrebleu.corpus_bleu(hypotheses, [references]).bp,
+            ]
+        )
     assert rows[0][2] is None and rows[1][2] == pytest.approx(expected[1] - expected[0])
     assert [row[1] for row in tables["trainings"]["rows"]] == [sum(p.numel() for p in _parameters(run)) for run in runs]
     assert (output / "dev-bleu-minutes.png").is_file() and (output / "bleu-by-length-news.png").is_file()
+
+
+def news_of(run: Path) -> tuple[list[str], list[str]]:
+    hypotheses, references = (
+        (run / "evaluation" / f"news.{side}").read_text(encoding="utf-8").splitlines() for side in ("hyp", "ref")
+    )
+    return hypotheses, references
 
 
 def _parameters(run: Path) -> list:
@@ -82,6 +101,26 @@ def test_an_evaluation_that_is_there_is_not_made_again(runs: list[Path], tmp_pat
     result = compare(*runs, "--output", tmp_path / "two")
     assert result.exit_code == 0 and "evaluating" not in result.stderr
     assert times == [(run / "evaluation" / "scores.json").stat().st_mtime_ns for run in runs]
+
+
+def test_only_what_the_best_model_has_made_with_the_recipes_search_is_compared(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    """An average has its newest member's update, and another length penalty the same beam: neither is the run's."""
+    copies = [shutil.copytree(run, tmp_path / run.name) for run in runs]
+    assert compare(*copies, "--output", tmp_path / "before").exit_code == 0
+    search = load_recipe(copies[0] / "recipe.yaml", ["search.length_penalty=0.5"])
+    (copies[0] / "recipe.yaml").write_text(dump_recipe(search), encoding="utf-8")
+    average = runner.invoke(app, ["average", str(copies[1]), "--last", "2"])
+    assert average.exit_code == 0, average.stderr
+    newest = copies[1] / "checkpoints" / "average-2-4"
+    (copies[1] / "best").write_text(f"{newest.name}\n", encoding="utf-8")
+    result = compare(*copies, "--output", tmp_path / "after")
+    assert [line for line in result.stderr.splitlines() if line.endswith(": evaluating")] == [
+        f"{copy}: evaluating" for copy in copies
+    ]
+    (made,) = [each for each in read_scores(copies[1] / "evaluation") if each["set"] == "news"]
+    assert made["models"][0]["checkpoint"] == "average-2-4"
 
 
 def test_what_cannot_be_compared_is_said(runs: list[Path], tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sacrebleu
 from typer.testing import CliRunner, Result
 
 from mtkit.cli import app
@@ -71,16 +72,48 @@ def test_all_test_sets_are_translated_and_scored(trained: Path) -> None:
     assert (folder / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
 
     scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-    assert [(each["set"], each["segments"], each["beam_size"]) for each in scores] == [("news", 4, 3), ("short", 1, 3)]
+    assert [(each["set"], each["segments"]) for each in scores] == [("news", 4), ("short", 1)]
+    assert scores[0]["search"]["beam_size"] == 3
     assert [score["name"] for score in scores[0]["scores"]] == ["BLEU", "chrF2"]
-    again = runner.invoke(
-        app,
-        ["bleu", str(folder / "news.hyp"), "--ref", str(folder / "news.ref"), "-m", "bleu,chrf", "--format", "json"],
-    )
-    for own, other in zip(scores[0]["scores"], json.loads(again.stdout), strict=True):
-        assert own["score"] == pytest.approx(other["score"], abs=0.01)
-        assert own["signature"] == other["signature"]
-        assert f"{own['score']:.2f}" in result.stdout
+    again = scored_by_mtkit_bleu(folder, "news", "bleu,chrf", "--by-length", str(folder / "news.src"))
+    for own, other in zip(scores[0]["scores"], again, strict=True):
+        assert {"system": str(folder / "news.hyp"), **own} == {key: other[key] for key in other if key != "by_length"}
+        assert f"{own['score']:6.2f} ± {own['confidence_half_width']:.2f}" in result.stdout
+    assert scores[0]["scores"][0]["details"] in result.stdout, "precisions, brevity penalty, lengths"
+    filled = [bucket for bucket in scores[0]["by_length"] if bucket["n_segments"]]
+    assert [bucket["words"] for bucket in filled] == ["0", "1-9"]
+    assert scores[0]["by_length"] == again[0]["by_length"]
+    assert "confidence_mean" not in scores[1]["scores"][0], "one sentence has no interval"
+
+
+def scored_by_mtkit_bleu(folder: Path, name: str, metrics: str, *arguments: str) -> list[dict[str, Any]]:
+    files = [str(folder / f"{name}.hyp"), "--ref", str(folder / f"{name}.ref")]
+    result = runner.invoke(app, ["bleu", *files, "-m", metrics, "--confidence", "--format", "json", *arguments])
+    assert result.exit_code == 0, result.stderr
+    return list(json.loads(result.stdout))
+
+
+def test_what_earlier_evaluations_found_is_kept(trained: Path, tmp_path: Path) -> None:
+    """One set more replaces no other; a checkpoint has a folder of its own and leaves the run's alone."""
+    run = shutil.copytree(trained / "run", tmp_path / "run")
+    shutil.rmtree(run / "evaluation", ignore_errors=True)
+    assert evaluate(run, "--set", "short").exit_code == 0
+    assert evaluate(run, "--set", "news").exit_code == 0
+    file = run / "evaluation" / "scores.json"
+    before = file.read_bytes()
+    assert [each["set"] for each in json.loads(before)] == ["short", "news"]
+    result = evaluate(run / "checkpoints" / "update-2", "--set", "news", "--beam", 1)
+    assert result.stdout.startswith("digits, update 2, beam 1\n")
+    assert file.read_bytes() == before
+    (report,) = json.loads((run / "evaluation-update-2" / "scores.json").read_text(encoding="utf-8"))
+    assert (report["models"][0]["checkpoint"], report["search"]["beam_size"]) == ("update-2", 1)
+
+
+def test_what_looks_tokenised_is_told(trained: Path, tmp_path: Path) -> None:
+    write_pair(tmp_path, "news", ["1 2 ."])
+    result = evaluate(trained / "run", "--set", "news", "--data-root", tmp_path, "--output", tmp_path / "out")
+    assert result.exit_code == 0, result.stderr
+    assert "mtkit: warning: news: references: 1 of 1 line with stops set off by a blank" in result.stderr
 
 
 def test_evaluate_writes_what_translate_writes(trained: Path, tmp_path: Path) -> None:
@@ -105,8 +138,9 @@ def test_an_ensemble_writes_what_it_translates_and_leaves_the_models_own_evaluat
     folder = first / "evaluation-ensemble"
     assert result.stdout == (folder / "report.txt").read_text(encoding="utf-8")
     (report,) = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
-    assert report["ensemble"] == [{"system": "digits", "update": 2}]
-    assert result.stdout.startswith(f"digits, update {report['update']}, digits, update 2, beam 3\n")
+    best, other = (model["checkpoint"] for model in report["models"])
+    assert other == "update-2"
+    assert result.stdout.startswith(f"digits, {best.replace('-', ' ')}, digits, update 2, beam 3\n")
     assert (folder / "news.attention.png").is_file()
     assert not (folder / "learning-curve.png").exists(), "the curve of one model"
     assert (first / "evaluation" / "report.txt").read_text(encoding="utf-8") == "before"
@@ -120,7 +154,7 @@ def test_sets_beam_metrics_and_folder_can_be_chosen(trained: Path, tmp_path: Pat
     result = evaluate(trained / "run", "--set", "dev", "--beam", 1, "--metrics", "chrf", "-o", tmp_path / "out")
     assert result.exit_code == 0, result.stderr
     scores = json.loads((tmp_path / "out" / "scores.json").read_text(encoding="utf-8"))
-    assert [(each["set"], each["beam_size"]) for each in scores] == [("dev", 1)]
+    assert [(each["set"], each["search"]["beam_size"]) for each in scores] == [("dev", 1)]
     assert [score["name"] for score in scores[0]["scores"]] == ["chrF2"]
     assert not (tmp_path / "out" / "news.hyp").exists()
 
@@ -140,7 +174,10 @@ def test_a_model_and_its_texts_may_have_moved(trained: Path, tmp_path: Path) -> 
     ("arguments", "message"),
     [
         (["--set", "nosuch"], "mtkit: --set nosuch: the recipe has the test sets news, short (and dev)\n"),
-        (["--metrics", "blue"], "mtkit: metrics: expected some of bleu, chrf, chrf++, ter, paper-bleu; got 'blue'\n"),
+        (
+            ["--metrics", "blue"],
+            "mtkit: metrics: expected some of bleu, chrf, chrf++, ter, paper-bleu, paper-bleu-split; got 'blue'\n",
+        ),
     ],
 )
 def test_a_wrong_request_is_told_before_anything_is_translated(
@@ -189,21 +226,23 @@ def test_info_bears_a_log_that_was_cut_by_a_kill(trained: Path, tmp_path: Path) 
     assert "dev BLEU (greedy)" not in json.loads(result.stdout)
 
 
-def test_a_report_tells_length_repetition_and_known_sentences(trained: Path, tmp_path: Path) -> None:
+def test_a_report_tells_repetition_and_known_sentences(trained: Path, tmp_path: Path) -> None:
     """Of the four lines of `news` one is empty; a line with a word that training never saw is left out of the known."""
     write_pair(trained, "odd", ["1 2 3", "1 9 2", "3 3 3"])
     recipe = trained / "run" / "recipe.yaml"
     before = recipe.read_text(encoding="utf-8")
     recipe.write_text(before.replace("short: short", "short: short\n    odd: odd"), encoding="utf-8")
     try:
-        result = evaluate(trained / "run", "--set", "odd", "--output", tmp_path)
+        result = evaluate(trained / "run", "--set", "odd", "--output", tmp_path, "--metrics", "chrf,ter")
     finally:
         recipe.write_text(before, encoding="utf-8")
     assert result.exit_code == 0, result.stderr
     (report,) = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
     assert report["known"]["n_segments"] == 2
-    hypotheses = lines_of(tmp_path / "odd.hyp")
-    assert report["length_ratio"] == pytest.approx(sum(len(line.split()) for line in hypotheses) / 9)
+    known = [[lines_of(tmp_path / f"odd.{side}")[row] for row in (0, 2)] for side in ("hyp", "ref")]
+    assert [score["name"] for score in report["known"]["scores"]] == ["chrF2", "TER"], "the metrics asked for"
+    assert report["known"]["scores"][0]["score"] == pytest.approx(sacrebleu.corpus_chrf(known[0], [known[1]]).score)
+    assert report["by_length"] == []
     assert report["repetition"]["references"] == pytest.approx(100 * 2 / 9)
     assert report["alignment_error"] is None
     assert "on the 2 without unknown words" in result.stdout

@@ -18,8 +18,9 @@ from mtkit.text.tokenizer import PAD_ID, Tokenizers, learn
 PAIRS = list(generate(split="test", pairs=60, min_words=3, max_words=12))
 
 
-def loaded(kind: str) -> LoadedModel:
-    joint = learn([text for pair in PAIRS for text in (pair.src, pair.trg)], kind=kind, vocab_size=300)
+def loaded(kind: str, normalization: str = "nmt_nfkc") -> LoadedModel:
+    texts = [text for pair in PAIRS for text in (pair.src, pair.trg)]
+    joint = learn(texts, kind=kind, vocab_size=300, normalization=normalization)
     torch.manual_seed(1)
     section = {"type": "rnnsearch", "preset": "tiny"}
     model = models.build(section, joint.vocab_size, joint.vocab_size, PAD_ID).eval()
@@ -35,10 +36,19 @@ def test_every_word_of_a_reference_has_one_link_whatever_the_tokens() -> None:
         assert 0 < alignment_error_rate(found, [pair.alignment for pair in PAIRS]) <= 1
 
 
-def test_a_pair_that_the_tokenizer_changes_has_no_weights() -> None:
-    """nmt_nfkc writes one character for three dots and three for a fraction."""
+def test_words_are_compared_as_the_tokenizer_writes_them() -> None:
+    """nmt_nfkc writes three characters for a fraction, nmt_nfkc_cf small letters for capitals: the same words."""
     pair = PAIRS[0]
-    whole, changed = reference_weights(loaded("bpe"), [pair.src, pair.src + " \u00bd"], [pair.trg, pair.trg])
+    shape = len(split_words(pair.trg)), len(split_words(pair.src)) + 1
+    for model in (loaded("bpe"), loaded("bpe", "nmt_nfkc_cf")):
+        (found,) = reference_weights(model, ["\u00bd " + pair.src], [pair.trg])
+        assert found is not None and found.shape == shape
+
+
+def test_a_pair_whose_words_the_tokenizer_does_not_keep_apart_has_no_weights() -> None:
+    """A typed U+2581 is a blank to SentencePiece."""
+    pair = PAIRS[0]
+    whole, changed = reference_weights(loaded("bpe"), [pair.src, "a\u2581b " + pair.src], [pair.trg, pair.trg])
     assert changed is None
     assert whole is not None and whole.shape == (len(split_words(pair.trg)), len(split_words(pair.src)))
 

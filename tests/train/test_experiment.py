@@ -126,12 +126,13 @@ def test_two_vocabularies_may_differ_in_size(
 
 
 def test_restart_leaves_nothing_of_the_old_run(make_recipe: MakeRecipe, run: Path) -> None:
-    (run / "evaluation").mkdir()
-    (run / "evaluation" / "report.txt").write_text("old", encoding="utf-8")
+    for name in ("evaluation", "evaluation-ensemble"):
+        (run / name).mkdir()
+        (run / name / "report.txt").write_text("old", encoding="utf-8")
     train(make_recipe(train={"updates": 1, "lr": 0.5}), run, restart=True, device="cpu")
     assert list_updates(run) == [1]
     assert [entry["update"] for entry in read_metrics(run) if "loss_nats" in entry] == [1]
-    assert not (run / "evaluation").exists()
+    assert not list(run.glob("evaluation*"))
     assert load_recipe(run / "recipe.yaml").train.lr == 0.5
 
 
