@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -167,14 +168,25 @@ def _minutes_left(missing: Sequence[Place], places: Sequence[Place], share: floa
 
 
 def _expected(place: Place, places: Sequence[Place], share: float | None) -> float | None:
-    """Minutes that a training may take: as long as another seed of it took, at most its recipe's and its share."""
+    """Minutes that a training may still take: until as many as another seed of it took, or as its updates take at the
+    pace of the other trainings, at most until its recipe's or its share; None where nothing is known.
+    """
+    finished = [other for other in places if other.is_finished]
+    alike = [_trained(other)[1] for other in finished if other.training == place.training]
+    n_updates = place.recipe.train.updates
+    if not alike and n_updates is not None:
+        paces = [minutes / updates for updates, minutes in map(_trained, finished) if updates]
+        alike = [n_updates * statistics.median(paces)] if paces else []
     limit = _limit(place, share)
-    alike = [
-        max((float(entry["minutes"]) for entry in read_metrics(other.run)), default=0.0)
-        for other in places
-        if other.is_finished and other.training == place.training
-    ]
-    return min([*alike, *([] if limit is None else [limit])], default=None)
+    ends = [*alike, *([] if limit is None else [limit])]
+    return max(0.0, min(ends) - _trained(place)[1]) if ends else None
+
+
+def _trained(place: Place) -> tuple[int, float]:
+    """Updates and minutes that a training has had."""
+    metrics = read_metrics(place.run)
+    updates = max((int(entry["update"]) for entry in metrics), default=0)
+    return updates, max((float(entry["minutes"]) for entry in metrics), default=0.0)
 
 
 def check_scale(laboratory: Laboratory, name: str, *, agreed: bool) -> None:

@@ -94,6 +94,22 @@ def test_the_plan_names_every_training_its_state_and_its_time(tmp_path: Path) ->
     assert "about 1 min of training" in plan_text("Title", places, 1.0)
 
 
+def test_what_is_missing_is_expected_to_go_at_the_pace_of_what_is_finished(tmp_path: Path) -> None:
+    """1,000 updates in 2 minutes: 3,000 take 6, less the 1.5 that a begun training has had."""
+    room = laboratory(tmp_path, "train.max_minutes=9")
+    done, begun = room.places(
+        [Training("RNNsearch", "toy/rnnsearch.yaml"), Training("RNNencdec", "toy/rnnencdec.yaml")]
+    )
+    for place, entry in ((done, {"update": 1000, "minutes": 2.0}), (begun, {"update": 500, "minutes": 1.5})):
+        place.run.mkdir(parents=True)
+        (place.run / "metrics.jsonl").write_text(json.dumps(entry) + "\n", encoding="utf-8")
+    assert begun.recipe.train.updates == 3000
+    assert plan_text("Title", [done, begun], None).splitlines()[2].endswith("begun, about 8 min")
+    done.record.write_text("{}", encoding="utf-8")
+    assert plan_text("Title", [done, begun], None).splitlines()[2].endswith("begun, about 4 min")
+    assert plan_text("Title", [done, begun], 4.0).splitlines()[2].endswith("begun, about 2 min")
+
+
 def test_a_seed_is_expected_to_take_as_long_as_another_one_took(tmp_path: Path) -> None:
     places = laboratory(tmp_path, "train.max_minutes=9", seeds=2).places([RNN])
     places[0].run.mkdir(parents=True)
