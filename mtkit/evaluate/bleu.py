@@ -336,9 +336,10 @@ def words_of(lines: Sequence[str], trg_lang: str | None) -> list[list[str]]:
     Raises:
         RequestError: a tokenizer whose package is missing.
     """
-    if trg_lang not in _LANGUAGE_TOKENIZERS:
+    settings = ScoreSettings(trg_lang=trg_lang)
+    if _tokenizer(settings) in _BLANK_TOKENIZERS:
         return [line.split() for line in lines]
-    cut = _build_bleu(ScoreSettings(trg_lang=trg_lang), None).tokenizer
+    cut = _build_bleu(settings, None).tokenizer
     return [cut(line).split() for line in lines]
 
 

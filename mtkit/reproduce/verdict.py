@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from mtkit.errors import RequestError
 from mtkit.evaluate.bleu import MIN_SEGMENTS, NamedLines, ScoreSettings, paired_scores
-from mtkit.evaluate.contrast import Term, contrast
+from mtkit.evaluate.contrast import Contrast, Term, contrast
 from mtkit.evaluate.length import LengthGroups
 
 Outcome = Literal["shown", "not shown", "contradicted", "cannot be tested at this scale"]
@@ -48,10 +48,15 @@ LOSS_RULE = (
     "shown: the 95% bootstrap interval of each loss lies below the limit; contradicted: one lies above it; otherwise "
     "not shown"
 )
+LOSS_RULE_OF_TRAININGS = (
+    f"{LOSS_RULE}; with a single seed also {SEED_MARGIN:g} BLEU or more from the limit, for the interval knows nothing "
+    "of the training's chance"
+)
 INTERVAL_RULE = (
     "shown: the 95% bootstrap interval of the mean over the sentences lies above 0; contradicted: below 0; otherwise "
     "not shown"
 )
+UNTESTABLE: Outcome = "cannot be tested at this scale"
 
 
 class Verdict(NamedTuple):
@@ -62,6 +67,7 @@ class Verdict(NamedTuple):
     outcome: Outcome
     reason: str  # one sentence, with the numbers
     rule: str
+    numbers: Mapping[str, float] = {}  # those of the reason, for programs
 
 
 class Sample(NamedTuple):
@@ -71,6 +77,8 @@ class Sample(NamedTuple):
     hypotheses: Sequence[Sequence[str]]  # one list for each seed
     references: Sequence[str]
     trg_lang: str
+    cut_after: tuple[float | None, ...] = ()
+    """Of each seed the minutes after which the clock stopped its training before its recipe's end; None: it did not."""
 
     @property
     def is_empty(self) -> bool:
@@ -84,6 +92,7 @@ class Comparison(NamedTuple):
     outcome: Outcome
     p_value: float  # the median over the seeds
     text: str  # `RNNsearch 26.3 against RNNencdec 14.1 BLEU, p 0.001`
+    numbers: Mapping[str, float]
 
 
 def check_same_text(*samples: Sample) -> None:
@@ -94,6 +103,21 @@ def check_same_text(*samples: Sample) -> None:
             raise RequestError(
                 f"{first.label} and {other.label} translate other test sets; give both the same data with --set data.…"
             )
+
+
+def why_untestable(*samples: Sample) -> str:
+    """Why nothing can be said of these: too few sentences, or some learned as long as they should and others not.
+
+    Empty if something can. Trainings that a budget has cut alike may be compared: all had as much time.
+    """
+    n_sentences = len(samples[0].references)
+    if n_sentences < MIN_SEGMENTS:
+        return f"{n_sentences} sentences are too few, {MIN_SEGMENTS} are needed"
+    if len({cut for sample in samples for cut in sample.cut_after}) < 2:
+        return ""
+    cut = [(sample.label, minutes) for sample in samples for minutes in sample.cut_after if minutes is not None]
+    stopped = ", ".join(f"{label} after {minutes:g} minutes" for label, minutes in dict.fromkeys(cut))
+    return f"the clock has stopped trainings before their recipe's end, not all alike: {stopped}"
 
 
 def compare(better: Sample, worse: Sample, *, same_model: bool = False, n_tried: int = 1) -> Comparison:
@@ -120,18 +144,17 @@ def compare(better: Sample, worse: Sample, *, same_model: bool = False, n_tried:
     signs = {(ours > theirs) - (ours < theirs) for ours, theirs in zip(firsts, seconds, strict=True)}
     is_wide = same_model or len(firsts) > 1 or abs(firsts[0] - seconds[0]) >= SEED_MARGIN
     outcome: Outcome = "not shown"
-    if len(better.references) < MIN_SEGMENTS:
-        outcome = "cannot be tested at this scale"
-    elif p_value < SIGNIFICANT and signs in ({1}, {-1}) and is_wide:
+    if p_value < SIGNIFICANT and signs in ({1}, {-1}) and is_wide:
         outcome = "shown" if signs == {1} else "contradicted"
     seeds = " (one seed)" if len(firsts) == 1 else f" (means of {len(firsts)} seeds)"
-    few = f" on {len(better.references)} sentences, too few" if len(better.references) < MIN_SEGMENTS else ""
-    return Comparison(
-        outcome,
-        p_value,
-        f"{better.label} {statistics.fmean(firsts):.2f} against {worse.label} {statistics.fmean(seconds):.2f} BLEU"
-        f"{seeds}, p {p_value:.3f}{few}",
+    numbers = {"first BLEU": statistics.fmean(firsts), "second BLEU": statistics.fmean(seconds), "p": p_value}
+    text = (
+        f"{better.label} {numbers['first BLEU']:.2f} against {worse.label} {numbers['second BLEU']:.2f} BLEU{seeds}, "
+        f"p {p_value:.3f}"
     )
+    if obstacle := why_untestable(better, worse):
+        outcome, text = UNTESTABLE, f"{text}; {obstacle}"
+    return Comparison(outcome, p_value, text, numbers)
 
 
 def beats(
@@ -142,12 +165,13 @@ def beats(
     rule = SAME_MODEL_RULE if same_model else BEATS_RULE
     if n_tried > 1:
         rule += f"; the second is the best of {n_tried}, and p is multiplied by as many"
-    return Verdict(claim, statement, together([each.outcome for each in found]), _joined(found), rule)
+    reason, numbers = "; ".join(each.text for each in found), _numbered([each.numbers for each in found])
+    return Verdict(claim, statement, together([each.outcome for each in found]), reason, rule, numbers)
 
 
 def together(outcomes: Sequence[Outcome]) -> Outcome:
     """One outcome for several that a claim needs all: shown if all are, contradicted if one is."""
-    for outcome in ("contradicted", "cannot be tested at this scale", "not shown"):
+    for outcome in ("contradicted", UNTESTABLE, "not shown"):
         if outcome in outcomes:
             return outcome
     return "shown"
@@ -156,20 +180,20 @@ def together(outcomes: Sequence[Outcome]) -> Outcome:
 def falls_with_length(claim: str, statement: str, sample: Sample, groups: LengthGroups) -> Verdict:
     """The verdict on a claim that a system gets worse with the length of the source: see FALLS_RULE."""
     if groups.shortage:
-        return Verdict(claim, statement, "cannot be tested at this scale", groups.shortage, FALLS_RULE)
+        return Verdict(claim, statement, UNTESTABLE, groups.shortage, FALLS_RULE)
     fall = contrast(_fall(sample, groups), sample.references, trg_lang=sample.trg_lang)
-    outcome: Outcome = "shown" if fall.low > 0 else "contradicted" if fall.high < 0 else "not shown"
+    outcome = _above_zero(fall)
     reason = (
         f"{sample.label}: {fall.scores[0]:.2f} BLEU on {groups.short_words} words, {fall.scores[1]:.2f} on "
         f"{groups.long_words}; fall {fall.value:.2f} (95% interval {fall.low:.2f} to {fall.high:.2f})"
     )
-    return Verdict(claim, statement, outcome, reason, FALLS_RULE)
+    return Verdict(claim, statement, outcome, reason, FALLS_RULE, _numbers_of(fall))
 
 
 def stays_flat(claim: str, statement: str, flat: Sample, steep: Sample, groups: LengthGroups) -> Verdict:
     """The verdict on a claim that `steep` falls with length and `flat` does not: see FLAT_RULE."""
     if groups.shortage:
-        return Verdict(claim, statement, "cannot be tested at this scale", groups.shortage, FLAT_RULE)
+        return Verdict(claim, statement, UNTESTABLE, groups.shortage, FLAT_RULE)
     check_same_text(flat, steep)
     terms = [*_fall(steep, groups), *_fall(flat, groups, sign=-1)]
     found = contrast(terms, flat.references, trg_lang=flat.trg_lang)
@@ -186,7 +210,9 @@ def stays_flat(claim: str, statement: str, flat: Sample, steep: Sample, groups: 
         f"{steep_long:.2f} BLEU, {flat.label} from {flat_short:.2f} to {flat_long:.2f} ({kept:.0%} kept); the falls "
         f"differ by {found.value:.2f} (95% interval {found.low:.2f} to {found.high:.2f})"
     )
-    return Verdict(claim, statement, outcome, reason, FLAT_RULE)
+    return _unless_untestable(
+        Verdict(claim, statement, outcome, reason, FLAT_RULE, {**_numbers_of(found), "kept": kept}), flat, steep
+    )
 
 
 def gains_more(claim: str, statement: str, more: tuple[Sample, Sample], less: tuple[Sample, Sample]) -> Verdict:
@@ -204,32 +230,43 @@ def gains_more(claim: str, statement: str, more: tuple[Sample, Sample], less: tu
     found = contrast(terms, more[0].references, trg_lang=more[0].trg_lang)
     outcome: Outcome = "not shown"
     if len(more[0].hypotheses) > 1 or abs(found.value) >= SEED_MARGIN:
-        outcome = "shown" if found.low > 0 else "contradicted" if found.high < 0 else "not shown"
+        outcome = _above_zero(found)
     first, second, third, fourth = found.scores
     reason = (
         f"{more[0].label} gains {first - second:+.2f} BLEU over {more[1].label}, {less[0].label} {third - fourth:+.2f} "
         f"over {less[1].label}; the gains differ by {found.value:.2f} (95% interval {found.low:.2f} to "
         f"{found.high:.2f})"
     )
-    return Verdict(claim, statement, outcome, reason, GAIN_RULE)
+    return _unless_untestable(Verdict(claim, statement, outcome, reason, GAIN_RULE, _numbers_of(found)), *more, *less)
 
 
-def loses_less_than(claim: str, statement: str, whole: Sample, others: Sequence[Sample], limit: float) -> Verdict:
+def loses_less_than(
+    claim: str, statement: str, whole: Sample, others: Sequence[Sample], limit: float, *, same_model: bool = False
+) -> Verdict:
     """The verdict on a claim that no other system loses as much as `limit` BLEU to `whole`: see LOSS_RULE.
+
+    same_model: they are one training: see LOSS_RULE, else LOSS_RULE_OF_TRAININGS.
 
     Raises: RequestError for samples of unlike test sets.
     """
     check_same_text(whole, *others)
     every = range(len(whole.references))
     outcomes: list[Outcome] = []
-    parts = []
+    parts, numbers = [], []
+    margin = 0.0 if same_model or len(whole.hypotheses) > 1 else SEED_MARGIN
     for other in others:
         terms = [Term(1, whole.hypotheses, every), Term(-1, other.hypotheses, every)]
         found = contrast(terms, whole.references, trg_lang=whole.trg_lang)
-        outcomes.append("shown" if found.high < limit else "contradicted" if found.low > limit else "not shown")
+        is_far = abs(found.value - limit) >= margin
+        outcome: Outcome = "shown" if found.high < limit else "contradicted" if found.low > limit else "not shown"
+        outcomes.append(outcome if is_far else "not shown")
+        numbers.append(_numbers_of(found))
         parts.append(f"{other.label} loses {found.value:.2f} ({found.low:.2f} to {found.high:.2f})")
     reason = f"of {whole.label}: {'; '.join(parts)}; BLEU with 95% intervals, the limit is {limit:g}"
-    return Verdict(claim, statement, together(outcomes), reason, LOSS_RULE)
+    rule = LOSS_RULE if same_model else LOSS_RULE_OF_TRAININGS
+    return _unless_untestable(
+        Verdict(claim, statement, together(outcomes), reason, rule, _numbered(numbers)), whole, *others
+    )
 
 
 def exactly(claim: str, statement: str, holds: bool, reason: str) -> Verdict:
@@ -239,12 +276,16 @@ def exactly(claim: str, statement: str, holds: bool, reason: str) -> Verdict:
 
 def interval_above_zero(claim: str, statement: str, values: np.ndarray, what: str) -> Verdict:
     """The verdict on a claim that a quantity, measured once for each sentence, is above 0: see INTERVAL_RULE."""
+    if len(values) < MIN_SEGMENTS:
+        reason = f"{what}: {len(values)} sentences to measure it on are too few, {MIN_SEGMENTS} are needed"
+        return Verdict(claim, statement, UNTESTABLE, reason, INTERVAL_RULE)
     random = np.random.default_rng(12345)
     means = random.choice(values, size=(1000, len(values))).mean(axis=1)
     low, high = np.percentile(means, [2.5, 97.5])
     outcome: Outcome = "shown" if low > 0 else "contradicted" if high < 0 else "not shown"
     reason = f"{what}: mean {values.mean():.3f} over {len(values)} sentences (95% interval {low:.3f} to {high:.3f})"
-    return Verdict(claim, statement, outcome, reason, INTERVAL_RULE)
+    numbers = {"difference": float(values.mean()), "low": float(low), "high": float(high)}
+    return Verdict(claim, statement, outcome, reason, INTERVAL_RULE, numbers)
 
 
 def _fall(sample: Sample, groups: LengthGroups, sign: int = 1) -> list[Term]:
@@ -252,5 +293,23 @@ def _fall(sample: Sample, groups: LengthGroups, sign: int = 1) -> list[Term]:
     return [Term(sign, sample.hypotheses, groups.short_rows), Term(-sign, sample.hypotheses, groups.long_rows)]
 
 
-def _joined(found: Sequence[Comparison]) -> str:
-    return "; ".join(each.text for each in found)
+def _unless_untestable(verdict: Verdict, *samples: Sample) -> Verdict:
+    obstacle = why_untestable(*samples)
+    return verdict._replace(outcome=UNTESTABLE, reason=f"{verdict.reason}; {obstacle}") if obstacle else verdict
+
+
+def _above_zero(found: Contrast) -> Outcome:
+    return "shown" if found.low > 0 else "contradicted" if found.high < 0 else "not shown"
+
+
+def _numbers_of(found: Contrast) -> dict[str, float]:
+    return {"difference": found.value, "low": found.low, "high": found.high}
+
+
+def _numbered(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Numbers of the same names in one: those of the second are `p (2)`, and so on."""
+    return {
+        key if number == 1 else f"{key} ({number})": value
+        for number, numbers in enumerate(several, start=1)
+        for key, value in numbers.items()
+    }

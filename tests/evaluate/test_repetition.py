@@ -31,4 +31,5 @@ def test_lines_are_counted_together_and_nothing_is_no_repetition() -> None:
 def test_a_language_without_blanks_is_counted_by_its_characters() -> None:
     """Two of the three in 我我我; for Chinese BLEU counts characters."""
     assert repetition_rate(["我我我", "喜欢。"]) == 0
-    assert repetition_rate(["我我我", "喜欢。"], "zh") == pytest.approx(100 * 2 / 6)
+    for language in ("zh", "zh-TW"):
+        assert repetition_rate(["我我我", "喜欢。"], language) == pytest.approx(100 * 2 / 6)

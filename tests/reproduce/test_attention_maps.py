@@ -1,10 +1,11 @@
-"""What the study of attention maps counts before it looks at any map."""
+"""What the study of attention maps counts before it looks at any map, and what it says of several seeds."""
 
 from __future__ import annotations
 
 import pytest
 
-from mtkit.reproduce.studies.attention_maps import negation_words
+from mtkit.reproduce.studies.attention_maps import negation_words, over_seeds
+from mtkit.reproduce.verdict import Outcome, Verdict
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,27 @@ from mtkit.reproduce.studies.attention_maps import negation_words
 def test_negated_pairs_have_each_word_once(src: str, trg: str, places: tuple[int, int, int] | None) -> None:
     """CH-35: not, ne … pas."""
     assert negation_words(src, trg) == places
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        (["shown"], "shown"),
+        (["shown", "shown"], "shown"),
+        (["contradicted", "contradicted"], "contradicted"),
+        (["shown", "contradicted"], "not shown"),
+        (["shown", "not shown", "shown"], "not shown"),
+        (["cannot be tested at this scale"] * 2, "cannot be tested at this scale"),
+    ],
+)
+def test_what_maps_show_they_show_with_every_seed(outcomes: list[Outcome], expected: Outcome) -> None:
+    verdicts = [
+        Verdict("CH-94", "some heads", outcome, f"{number} heads", "shown: some", {"heads": number})
+        for number, outcome in enumerate(outcomes, start=1)
+    ]
+    verdict = over_seeds(verdicts)
+    assert verdict.outcome == expected
+    if len(verdicts) > 1:
+        assert verdict.reason.startswith("seed 1: 1 heads; seed 2: 2 heads")
+        assert verdict.numbers["heads, seed 2"] == 2
+        assert verdict.rule == "shown: some; of several seeds all must agree, otherwise not shown"

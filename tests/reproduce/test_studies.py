@@ -6,8 +6,9 @@ What real trainings make of a study is tested in tests/cli/test_reproduce.py.
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,15 @@ import torch
 from mtkit import models
 from mtkit.checkpoint import LoadedModel
 from mtkit.reproduce import study
-from mtkit.reproduce.findings import Findings
+from mtkit.reproduce.findings import Cell, Findings, Measured, Table
 from mtkit.reproduce.laboratory import Facts, Laboratory, Search, Translated
 from mtkit.reproduce.matching import count_parameters, matched_widths
+from mtkit.reproduce.studies.beam import length_ratio
+from mtkit.reproduce.studies.league import matched_text, published
+from mtkit.reproduce.studies.luong_chain import repeated_words, repetition_by_segment
+from mtkit.reproduce.studies.table_1_7 import cost_verdict, flop_multiples
 from mtkit.reproduce.study import Settings, Training
-from mtkit.reproduce.verdict import EXACT_RULE
+from mtkit.reproduce.verdict import EXACT_RULE, Sample
 from mtkit.text.grammar import generate
 from mtkit.text.tokenizer import PAD_ID, Tokenizers, learn
 
@@ -74,8 +79,30 @@ class StandIn(Laboratory):
         return Translated(sources, references, hypotheses, scores, 1.5, 1000)
 
 
-def stand_in(tmp_path: Path, scale: str, match: str = "params") -> StandIn:
-    return StandIn(Settings(scale, match), tmp_path, ROOT / "recipes", seeds=N_SEEDS)
+def stand_in(tmp_path: Path, scale: str, match: str = "params", overrides: Sequence[str] = ()) -> StandIn:
+    return StandIn(Settings(scale, match), tmp_path, ROOT / "recipes", seeds=N_SEEDS, overrides=overrides)
+
+
+@pytest.fixture(scope="module")
+def toy_report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Findings]:
+    """A study's findings at the toy scale, measured once."""
+    made: dict[str, Findings] = {}
+
+    def report(name: str) -> Findings:
+        if name not in made:
+            made[name] = study.load(name).report(stand_in(tmp_path_factory.mktemp(name), "toy"))
+        return made[name]
+
+    return report
+
+
+def table_of(found: Findings, name: str) -> Table:
+    (table,) = (each for each in found.tables if each.name == name)
+    return table
+
+
+def column(table: Table, name: str) -> list[Cell]:
+    return [row[list(table.header).index(name)] for row in table.rows]
 
 
 @pytest.mark.parametrize("scale", ["toy", "multi30k", "paper"])
@@ -90,10 +117,12 @@ def test_every_training_has_a_recipe_and_a_model_of_its_own(name: str, scale: st
 
 
 @pytest.mark.parametrize("name", [name for name in study.available() if study.load(name).trainings(Settings("toy"))])
-def test_a_report_judges_and_shows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_judges_and_shows(
+    name: str, toy_report: Callable[[str], Findings], monkeypatch: pytest.MonkeyPatch
+) -> None:
     if name == "league":
         monkeypatch.setattr(study.load(name), "_DISTANCES", (2, 5))
-    check(study.load(name).report(stand_in(tmp_path, "toy")))
+    check(toy_report(name))
 
 
 def check(found: Findings) -> None:
@@ -109,6 +138,9 @@ def check(found: Findings) -> None:
     assert len({(type(each), each.name) for each in [*found.tables, *found.pictures]}) == len(names)
 
 
+SMALL_TABLE_1_7 = {"_LENGTHS": (8, 16, 32, 64), "_WIDTHS": (8, 16, 32, 64), "_D": 16, "_N": 16, "_SECONDS": 0.01}
+
+
 @pytest.mark.parametrize(
     ("name", "smaller"),
     [
@@ -116,7 +148,7 @@ def check(found: Findings) -> None:
         ("softmax-scale", {}),
         ("table-1-5", {"LENGTHS": (64, 128, 256, 512, 1024), "_LONGEST_WHOLE": 512, "_SLOPE_LENGTHS": (256, 512)}),
         ("table-1-6", {}),
-        ("table-1-7", {"_LENGTHS": (8, 16, 32, 64), "_WIDTHS": (8, 16, 32, 64), "_D": 16, "_N": 16, "_SECONDS": 0.01}),
+        ("table-1-7", SMALL_TABLE_1_7),
     ],
 )
 def test_a_report_without_trainings_judges_and_shows(
@@ -143,6 +175,259 @@ def test_caps_that_take_no_text_away_show_nothing(tmp_path: Path, monkeypatch: p
     idle = table.report(stand_in(tmp_path, "toy")).verdicts
     assert [verdict.outcome for verdict in idle[:2]] == ["cannot be tested at this scale"] * 2
     assert idle[0].reason.startswith("a cap of 15 words leaves out 1.0% of the training sentences; 5% or more are")
+    condition = (
+        "cannot be tested at this scale: fewer than 5% of the training sentences have more words in the source than "
+        "the shorter cap"
+    )
+    assert [verdict.rule.endswith(condition) for verdict in [*tested, *idle]] == [True, True, False, False] * 2
+
+
+def test_unknown_words_are_written_where_all_sentences_count_and_forbidden_where_those_with_them_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bahdanau et al. (2015), table 1. Here a model is right to the last word if it may not write <unk>: BLEU 100."""
+
+    def translate(laboratory: Laboratory, members: object, set_name: str, search: Search | None = None) -> Translated:
+        sources, references = [src for src, _ in PAIRS], [trg for _, trg in PAIRS]
+        asked = search.unknown if search else None
+        hypotheses = {"forbid": references, "keep": [f"<unk> {trg}" for trg in references]}[asked or "not asked"]
+        return Translated(sources, references, hypotheses, [-1.0] * len(PAIRS), 1.5, 1000)
+
+    monkeypatch.setattr(StandIn, "translate", translate)
+    monkeypatch.setattr(StandIn, "known", lambda *_: list(range(0, len(PAIRS), 2)))
+    found = study.load("table-1-1").report(stand_in(tmp_path, "toy"))
+    table = table_of(found, "bleu")
+    everything = [cell.mean for cell in column(table, "ours, all") if isinstance(cell, Measured)]
+    known = [cell.mean for cell in column(table, "ours, no unknown") if isinstance(cell, Measured)]
+    assert known == pytest.approx([100] * 4)
+    assert len(everything) == 4 and max(everything) < 99
+    assert f"RNNsearch-15 {everything[1]:.2f} against" in found.verdicts[0].reason, "verdicts are on all sentences"
+    assert column(table, "paper, all") == column(table, "chapter, all") == [13.93, 21.50, 17.82, 26.75]
+    assert column(table, "paper, no unknown") == [24.19, 31.44, 26.71, 34.16]
+
+
+def test_the_caps_and_the_longest_sentence_are_those_of_the_recipes_and_of_the_test_set(tmp_path: Path) -> None:
+    """At the paper's scale the recipe files have the caps."""
+    (tmp_path / "wmt14").mkdir()
+    for name, cap in (("30", 12), ("50", 20)):
+        for system in ("rnnencdec", "rnnsearch"):
+            keys = {
+                "name": f"{system}-{name}",
+                "data": {
+                    "src": "en",
+                    "trg": "de",
+                    "train": "synthetic:train,pairs=10",
+                    "dev": "synthetic:dev,pairs=4",
+                    "test": {"news": "synthetic:test,pairs=4"},
+                    "filters": {"max_length": cap},
+                },
+                "model": {"type": system, "preset": "tiny"},
+                "train": {"updates": 2},
+            }
+            (tmp_path / "wmt14" / f"{system}_{name}.yaml").write_text(json.dumps(keys), encoding="utf-8")
+    found = study.load("table-1-1").report(StandIn(Settings("paper"), tmp_path, tmp_path))
+    assert column(table_of(found, "bleu"), "cap, words") == [12, 12, 20, 20]
+    assert found.verdicts[1].statement == "RNNsearch-12 beats RNNencdec-20"
+    longest = max(len(src.split()) for src, _ in PAIRS)
+    notes = " ".join(found.notes)
+    assert "The caps are 12 and 20 tokens on either side" in notes and "in the paper they are 30 and 50" in notes
+    assert f"the longest source of the test set has {longest} words" in notes
+    assert "ours are sacreBLEU on news." in notes
+
+
+# What the papers print of the rows of a table, and the chapter where it prints other figures or says something else of
+# them; in the note one sentence tells why they differ.
+PRINTED = [
+    (
+        "luong-chain",
+        "chain",
+        {
+            "chapter": [None, None, None, None, None, 17.57, None, None],
+            "chapter, gain": [None, None, None, None, 1.2, None, None, None],
+            "paper": [11.3, 12.6, 14.0, 16.8, 18.1, 19.0, 20.9, 23.0],
+            "paper, gain": [None, 1.3, 1.4, 2.8, 1.3, 0.9, 1.9, 2.1],
+        },
+        "the paper's gain is 1.3, and 1.0 from German to English",
+    ),
+    (
+        "beam",
+        "ensemble",
+        {
+            "chapter, BLEU": [None, None, None, None, 34.81, *[None] * 10],
+            "paper, BLEU": [33.00, 34.50, None, None, 34.81, *[None] * 10],
+        },
+        "adds re-ranking from left to right to the ensemble's 34.81: in the paper that is beam search",
+    ),
+    (
+        "beam",
+        "single",
+        {
+            "chapter, BLEU": [None, None, None, None, 30.59, *[None] * 10],
+            "paper, BLEU": [None, None, None, None, 30.59, *[None] * 10],
+        },
+        "no length",
+    ),
+    (
+        "heads",
+        "heads",
+        {
+            "chapter, test BLEU": [25.9, None, None, 27.3, None, None, None, None],
+            "paper, dev BLEU": [24.9, None, 25.5, 25.8, 25.8, 25.4, 25.4, 25.1],
+        },
+        "one head is 0.9 below eight. The chapter has the comparison on the test set, 1.4 apart",
+    ),
+    (
+        "reversal",
+        "bleu",
+        {"chapter, BLEU": [30.59, 25.9, None, None], "paper, BLEU": [30.59, 26.17, None, None]},
+        "25.9 for reading forwards is that of the paper's text (§3.3, beside a perplexity of 5.8); the paper's Table 1",
+    ),
+    (
+        "luong-scores",
+        "bleu",
+        {
+            "chapter, BLEU": [17.04, 17.32, 16.99, None, *[None] * 4, None, 17.57, None, None],
+            "paper, BLEU": [18.6, 17.3, None, 18.1, None, 18.6, None, None, 18.0, 19.0, None, None],
+            "paper, perplexity": [6.1, 6.1, 6.7, 6.4, 7.0, 6.2, 7.1, None, 6.6, 5.9, 7.1, None],
+        },
+        "17.32 is the paper's 17.3; the other three are not its figures",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "table", "columns", "sentence"), PRINTED, ids=lambda value: str(value)[:20])
+def test_printed_figures_stand_beside_ours_with_the_reason_where_they_differ(
+    name: str,
+    table: str,
+    columns: dict[str, list[float | None]],
+    sentence: str,
+    toy_report: Callable[[str], Findings],
+) -> None:
+    shown = table_of(toy_report(name), table)
+    for header, values in columns.items():
+        assert column(shown, header) == pytest.approx(values), header
+    assert sentence in shown.note
+
+
+def test_table_1_7_prints_what_the_paper_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vaswani et al. (2017), table 1; FLOPs for n = 64, d = 48, k = 3, r = 8: 4 n d^2, 4 k n d^2, 8 n d^2 + 4 n^2 d,
+    8 n d^2 + 12 r n d.
+    """
+    for constant, value in SMALL_TABLE_1_7.items():
+        monkeypatch.setattr(study.load("table-1-7"), constant, value)
+    layers = table_of(study.load("table-1-7").report(stand_in(tmp_path, "toy")), "layers")
+    assert column(layers, "paper, cost") == ["O(n d^2)", "O(k n d^2)", "O(n^2 d)", "O(r n d)"]
+    assert column(layers, "paper, sequential") == ["O(n)", "O(1)", "O(1)", "O(1)"]
+    assert column(layers, "paper, path") == ["O(n)", "O(log_k n)", "O(1)", "O(n / r)"]
+    assert "contiguous, as in the stack that is measured here, have O(n / k): 16 layers" in layers.note
+    expected = [589_824, 1_769_472, 1_179_648 + 786_432, 1_179_648 + 294_912]
+    assert column(layers, "FLOPs counted") == column(layers, "FLOPs by formula") == expected
+
+
+def test_counted_layers_are_multiples_of_the_papers_terms() -> None:
+    """CH-124, with 2 FLOPs a product: two products of d x d a step; k matrices and as many of the gate; scores and
+    weighted sum; the same two over three blocks of r.
+    """
+    multiples = {"recurrence": [4], "convolution": [4], "self-attention": [4], "restricted attention": [12]}
+    assert flop_multiples() == multiples
+
+
+@pytest.mark.parametrize(
+    ("attention", "power", "outcome"),
+    [([4.0], 2.0, "shown"), ([4.0], 1.5, "not shown"), ([4.0], 2.4, "not shown"), ([4.0, 5.0], 2.0, "contradicted")],
+)
+def test_a_cost_is_shown_by_exact_counts_and_by_the_power_of_its_term(
+    attention: list[float], power: float, outcome: str
+) -> None:
+    """CH-124: 1.5 is neither the 1 of n nor the 2 of n^2."""
+    multiples = {"recurrence": [4.0], "self-attention": attention}
+    in_n = {"recurrence": 1.0, "convolution": 0.9, "restricted attention": 1.1, "self-attention": 1.2}
+    in_n["self-attention without its projections"] = power
+    verdict = cost_verdict(multiples, in_n)
+    assert verdict.outcome == outcome
+    assert "within 0.3 of 1, of self-attention without its projections of 2" in verdict.rule
+
+
+@pytest.mark.parametrize(
+    ("scale", "german", "french"),
+    [
+        (
+            "paper",
+            {
+                "Luong global": ("global dot, <unk> replaced", 20.5),
+                "Luong local-p": ("local-p general, <unk> replaced", 20.9),
+                "Transformer": ("Transformer base", 27.3),
+                "Transformer big": ("Transformer big", 28.4),
+            },
+            {"Seq2Seq": 30.59, "Transformer": 38.1, "Transformer big": 41.8},
+        ),
+        (
+            "toy",
+            {
+                "Luong global": ("global general, before <unk> is replaced", 17.3),
+                "Luong local-p": ("local-p general, before <unk> is replaced", 19.0),
+                "ByteNet": ("ByteNet, characters", 23.75),
+                "Transformer, a quarter": (None, None),
+            },
+            {"RNNencdec": 17.82, "RNNsearch": 26.75, "Luong global": None},
+        ),
+    ],
+)
+def test_the_league_has_the_published_figure_of_the_system_that_a_recipe_is(
+    scale: str,
+    german: dict[str, tuple[str | None, float | None]],
+    french: dict[str, float | None],
+    tmp_path: Path,
+) -> None:
+    """Luong et al. (2015), table 4, before and after <unk> is replaced; Vaswani et al. (2017), table 2."""
+    laboratory = stand_in(tmp_path, scale)
+    trainings = study.load("league").trainings(laboratory.settings)
+    found = {each.label: published(each.label, laboratory.place(each, 1).recipe) for each in trainings}
+    assert {label: found[label][:2] for label in german} == german
+    assert {label: found[label].french for label in french} == french
+    assert found["Transformer, 10% of the text"] == (None, None, None)
+
+
+def test_the_league_says_what_is_matched_and_no_more(tmp_path: Path) -> None:
+    def text(*asked: object) -> str:
+        laboratory = stand_in(tmp_path, *asked)
+        return matched_text(laboratory, study.load("league").trainings(laboratory.settings)[0])
+
+    assert text("toy") == "Matched here: parameters, about 2,400,000 each; the table has the minutes."
+    assert text("toy", "time") == "Matched here: at most 3 minutes of training each; the table has the sizes."
+    by_updates = ("train.max_minutes=null", "train.updates=5")
+    assert text("toy", "time", by_updates) == "Matched here: nothing but the text; the table has the sizes."
+
+
+@pytest.mark.parametrize(("scale", "window"), [("toy", 5), ("multi30k", 5), ("paper", 10)])
+def test_a_local_window_leaves_words_out(scale: str, window: int, tmp_path: Path) -> None:
+    """The paper's D = 10 to each side, for its own sentences; half of it for those of about a dozen words."""
+    laboratory = stand_in(tmp_path, scale)
+    for name in ("luong-scores", "luong-chain"):
+        models = [laboratory.place(each, 1).recipe.model for each in study.load(name).trainings(laboratory.settings)]
+        windows = {model["window"] for model in models if model["attention"].startswith("local")}
+        assert windows == {window}, name
+
+
+def test_words_are_counted_in_a_language_without_blanks() -> None:
+    """In Chinese a character counts as a word: of three one repeats another; three are three quarters of four."""
+    chinese = Sample("system", [["狗狗跑", "狗跑"]], ["大狗跑步", "狗跑"], "zh")
+    assert repeated_words(chinese).mean == pytest.approx(100 / 5)
+    assert repetition_by_segment(chinese).tolist() == pytest.approx([100 / 3, 0])
+    assert length_ratio(chinese) == pytest.approx(5 / 6)
+    german = Sample("system", [["der Hund der Hund", "ja"]], ["der Hund", "ja"], "de")
+    assert repetition_by_segment(german).tolist() == pytest.approx([25, 0])
+    assert length_ratio(german) == pytest.approx(5 / 3)
+
+
+def test_alignments_are_measured_with_every_seed(toy_report: Callable[[str], Findings]) -> None:
+    found = toy_report("attention-maps")
+    alignment = table_of(found, "alignment")
+    for header in alignment.header[1:]:
+        for cell in column(alignment, header)[:2]:
+            assert isinstance(cell, Measured) and len(cell.values) == N_SEEDS
+    (patterns,) = (verdict for verdict in found.verdicts if verdict.claim == "CH-98")
+    assert "seed 2: " in patterns.reason
 
 
 def test_the_league_matches_parameters_to_five_percent(tmp_path: Path) -> None:

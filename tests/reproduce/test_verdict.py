@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import re
 
+import numpy as np
 import pytest
 
 from mtkit.errors import RequestError
+from mtkit.evaluate.bleu import MIN_SEGMENTS
 from mtkit.evaluate.length import length_groups
 from mtkit.reproduce.verdict import (
     SEED_MARGIN,
@@ -16,6 +18,7 @@ from mtkit.reproduce.verdict import (
     compare,
     falls_with_length,
     gains_more,
+    interval_above_zero,
     loses_less_than,
     stays_flat,
     together,
@@ -87,6 +90,52 @@ def test_a_claim_of_several_comparisons_needs_all() -> None:
 )
 def test_one_outcome_for_several(outcomes: list[str], expected: str) -> None:
     assert together(outcomes) == expected
+
+
+def test_a_training_that_the_clock_cut_decides_nothing_against_one_that_it_did_not() -> None:
+    cut = BAD._replace(cut_after=(4.0,))
+    whole = GOOD._replace(cut_after=(None,))
+    for verdict in (
+        beats("CH-80", "beats", (whole, cut)),
+        gains_more("CH-128", "gains", (whole, cut), (MIDDLE, BAD)),
+        loses_less_than("CH-86", "loses", whole, [cut], 1.0),
+        stays_flat("CH-32", "flat", whole, sample("steep", 0.1, 0.7)._replace(cut_after=(4.0,)), GROUPS),
+    ):
+        assert verdict.outcome == "cannot be tested at this scale"
+        assert "not all alike: " in verdict.reason and "after 4 minutes" in verdict.reason
+    alike = beats("CH-30", "one budget for both", (GOOD._replace(cut_after=(4.0,)), cut))
+    assert alike.outcome == "shown", "both had as much time"
+
+
+def test_a_few_sentences_decide_nothing() -> None:
+    def few(whole: Sample) -> Sample:
+        return whole._replace(
+            hypotheses=[lines[: MIN_SEGMENTS - 1] for lines in whole.hypotheses],
+            references=REFERENCES[: MIN_SEGMENTS - 1],
+        )
+
+    good, middle, bad = few(GOOD), few(MIDDLE), few(BAD)
+    for verdict in (
+        beats("CH-30", "beats", (good, bad)),
+        gains_more("CH-128", "gains", (good, bad), (middle, bad)),
+        loses_less_than("CH-86", "loses", good, [bad], 1.0),
+        interval_above_zero("CH-35", "above", np.ones(MIN_SEGMENTS - 1), "ones"),
+        interval_above_zero("CH-35", "above", np.array([]), "nothing"),
+    ):
+        assert verdict.outcome == "cannot be tested at this scale"
+        assert "too few" in verdict.reason
+    assert interval_above_zero("CH-35", "above", np.ones(MIN_SEGMENTS), "ones").outcome == "shown"
+
+
+def test_the_numbers_of_a_verdict_are_those_of_its_reason() -> None:
+    verdict = beats("CH-30", "both", (GOOD, MIDDLE), (MIDDLE, BAD))
+    assert f"good {verdict.numbers['first BLEU']:.2f} against" in verdict.reason
+    assert (
+        f"bad {verdict.numbers['second BLEU (2)']:.2f} BLEU (one seed), p {verdict.numbers['p (2)']:.3f}"
+        in verdict.reason
+    )
+    gain = gains_more("CH-128", "gains", (GOOD, BAD), (MIDDLE, BAD))
+    assert gain.numbers["low"] < gain.numbers["difference"] < gain.numbers["high"]
 
 
 def test_a_fall_with_length_is_seen() -> None:

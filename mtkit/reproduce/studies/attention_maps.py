@@ -16,9 +16,10 @@ from mtkit.analyze.patterns import crossing_deficit, traits
 from mtkit.checkpoint import LoadedModel
 from mtkit.data.batch import Batch, make_batch
 from mtkit.evaluate.alignment import Link, alignment_error_rate
+from mtkit.evaluate.bleu import MIN_SEGMENTS
 from mtkit.evaluate.plots import attention_figure, attention_grid_figure
 from mtkit.models import TranslationModel
-from mtkit.reproduce.findings import Cell, Findings, Picture, Table
+from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.head_patterns import (
     END,
     head_table,
@@ -40,13 +41,13 @@ TITLE = "Attention maps: alignments, patterns of heads, weights against gradient
 SUBJECT = (
     "The attention that an RNNsearch and a Transformer pay while they read test sentences with their references: how "
     "near it is to the right word alignment, which patterns the heads show, and whether the weights rank source words "
-    "as the gradients of the model's own predictions do. The first seed's models."
+    "as the gradients of the model's own predictions do. Each seed's models are judged; the heads that are listed and "
+    "the maps that are drawn are those of the first."
 )
 _N_PAIRS = 100  # sentences that are looked at
 _N_GRADIENTS = 30
 _N_GRADIENT_STEPS = 6  # target positions of each whose gradients are taken
 _AGREES, _SAME = 0.7, 0.9  # rank correlations
-_FEWEST_NEGATED = 20  # sentences that a claim about negation takes
 _ROUNDING = 1e-5  # of a row's sum in float32
 _PICTURE_WORDS = range(6, 13)
 
@@ -79,34 +80,60 @@ def report(laboratory: Laboratory) -> Findings:
     contestants = trainings(laboratory.settings)
     set_name = laboratory.test_set(contestants[0])
     translated = laboratory.translate([(contestants[0], laboratory.seeds[0])], set_name)
-    looked = [_look(laboratory, training, translated) for training in contestants]
-    search, transformer = looked
     gold = laboratory.alignments(contestants[0], set_name)
-    alignment_verdicts, alignment_table = _alignments(looked, translated, gold)
-    heads = traits_of_heads(transformer.maps)
-    untrained = traits_of_heads(attention_maps(_untrained(transformer.loaded), transformer.batch))
-    verdicts = [
-        *alignment_verdicts,
-        _negation(search, translated),
-        sharpening(heads, untrained),
-        sparsity(heads, untrained),
-        _drawn(looked),
-        *pattern_verdicts(heads, untrained, transformer.maps, transformer.src_tokens),
-        _blocks(transformer, translated),
-        specialised(heads),
-        repeated(transformer.maps, heads),
-        _weight_is_not_importance(looked),
-    ]
+    verdicts, alignments = [], []
+    tables: list[Table] = []
+    pictures: list[Picture] = []
+    for seed in laboratory.seeds:
+        looked = [_look(laboratory, training, seed, translated) for training in contestants]
+        search, transformer = looked
+        alignment_verdicts, alignment = _alignments(looked, translated, gold)
+        heads = traits_of_heads(transformer.maps)
+        untrained = traits_of_heads(attention_maps(_untrained(transformer.loaded, seed), transformer.batch))
+        alignments.append(alignment)
+        verdicts.append(
+            [
+                *alignment_verdicts,
+                _negation(search, translated),
+                sharpening(heads, untrained),
+                sparsity(heads, untrained),
+                _drawn(looked),
+                *pattern_verdicts(heads, untrained, transformer.maps, transformer.src_tokens),
+                _blocks(transformer, translated),
+                specialised(heads),
+                repeated(transformer.maps, heads),
+                _weight_is_not_importance(looked),
+            ]
+        )
+        if seed == laboratory.seeds[0]:  # heads of two trainings have nothing but their numbers in common
+            tables, pictures = [head_table(heads, untrained, len(transformer.maps))], _pictures(looked, translated)
     return Findings(
-        verdicts,
-        [alignment_table, head_table(heads, untrained, len(transformer.maps))],
-        _pictures(looked, translated),
+        [over_seeds(of_claim) for of_claim in zip(*verdicts, strict=True)],
+        [_alignment_table(alignments, gold is not None), *tables],
+        pictures,
         ["Syntactic and coreference heads (chapter, figure 1-15) cannot be told without a parser and are not claimed."],
     )
 
 
-def _look(laboratory: Laboratory, training: Training, translated: Translated) -> _Looked:
-    loaded = laboratory.model(training, laboratory.seeds[0])
+def over_seeds(verdicts: Sequence[Verdict]) -> Verdict:
+    """One verdict for those of all seeds on a claim: what they agree on, otherwise not shown."""
+    first = verdicts[0]
+    if len(verdicts) == 1:
+        return first
+    reasons = [each.reason for each in verdicts]
+    numbered = list(enumerate(verdicts, start=1))
+    return first._replace(
+        outcome=first.outcome if len({each.outcome for each in verdicts}) == 1 else "not shown",
+        reason=reasons[0]
+        if len(set(reasons)) == 1
+        else "; ".join(f"seed {seed}: {each.reason}" for seed, each in numbered),
+        rule=f"{first.rule}; of several seeds all must agree, otherwise not shown",
+        numbers={f"{name}, seed {seed}": value for seed, each in numbered for name, value in each.numbers.items()},
+    )
+
+
+def _look(laboratory: Laboratory, training: Training, seed: int, translated: Translated) -> _Looked:
+    loaded = laboratory.model(training, seed)
     sides = (
         (loaded.tokenizers.src, translated.sources[:_N_PAIRS]),
         (loaded.tokenizers.trg, translated.references[:_N_PAIRS]),
@@ -117,18 +144,21 @@ def _look(laboratory: Laboratory, training: Training, translated: Translated) ->
     return _Looked(training.label, loaded, batch, src_tokens, trg_tokens, attention_maps(loaded.model, batch))
 
 
-def _untrained(loaded: LoadedModel) -> TranslationModel:
-    torch.manual_seed(1)
+def _untrained(loaded: LoadedModel, seed: int) -> TranslationModel:
+    torch.manual_seed(seed)
     sizes = (loaded.tokenizers.src.vocab_size, loaded.tokenizers.trg.vocab_size)
     return models.build(loaded.recipe.model, *sizes, PAD_ID).to(next(loaded.model.parameters()).device)
 
 
 # --- Word alignments --------------------------------------------------------------------------------------------------
 
+# Of each system what stands in its row of the table: distance, right links and crossing ones in percent, error rate.
+_Alignment = dict[str, tuple[float | None, ...]]
+
 
 def _alignments(
     looked: Sequence[_Looked], translated: Translated, gold: list[list[Link]] | None
-) -> tuple[list[Verdict], Table]:
+) -> tuple[list[Verdict], _Alignment]:
     """How attention compares with right alignments, and with a diagonal that knows nothing of words."""
     lag = {each.label: traits([each.aligning(pair) for pair in range(len(each.maps))]) for each in looked}
     even = traits(
@@ -144,19 +174,11 @@ def _alignments(
             "shown: less than half the distance of even attention, for each model",
         )
     ]
-    header = (
-        "system",
-        "distance from the diagonal",
-        "links right, %",
-        "crossing links right, %",
-        "alignment error rate",
-    )
     if gold is None:
         reason = "this corpus has no right alignments; the synthetic one has"
         for claim, statement in _ALIGNMENT_CLAIMS.items():
             verdicts.append(Verdict(claim, statement, "cannot be tested at this scale", reason, _ALIGNMENT_RULE))
-        rows: list[list[Cell]] = [[name, each.lag, None, None, None] for name, each in lag.items()]
-        return verdicts, Table("alignment", "Attention and word alignment", header, rows, decimals=3)
+        return verdicts, {name: (each.lag, None, None, None) for name, each in lag.items()}
     gold = gold[:_N_PAIRS]
     pairs = (translated.sources[:_N_PAIRS], translated.references[:_N_PAIRS])
     found = {each.label: reference_links(each.loaded, *pairs) for each in looked}
@@ -170,16 +192,28 @@ def _alignments(
         holds = all(shares[name] > max(0.5, shares["diagonal"]) for name in names)
         reason = ", ".join(f"{name} {share:.0%}" for name, share in shares.items()) + " of the target words"
         verdicts.append(Verdict(claim, statement, "shown" if holds else "not shown", reason, _ALIGNMENT_RULE))
-    rows = [
-        [name, lag[name].lag if name in lag else None, 100 * right[name], 100 * right_crossing[name], error[name]]
+    return verdicts, {
+        name: (lag[name].lag if name in lag else None, 100 * right[name], 100 * right_crossing[name], error[name])
         for name in found
-    ]
+    }
+
+
+def _alignment_table(by_seed: Sequence[_Alignment], is_gold: bool) -> Table:
+    rows: list[list[Cell]] = []
+    for name in by_seed[0]:
+        columns = zip(*(found[name] for found in by_seed), strict=True)
+        known = [tuple(value for value in column if value is not None) for column in columns]
+        rows.append([name, *(Measured(values, None, 3) if values else None for values in known)])
+    header = (
+        *("system", "distance from the diagonal", "links right, %", "crossing links right, %"),
+        "alignment error rate",
+    )
     note = (
         f"The first {_N_PAIRS} test sentences. A target word is linked to the source word that it looks at most; "
         "crossing are right links that another right link crosses. Papers: alignment error rate 0.34 to 0.39 (Luong et "
         "al. 2015)."
     )
-    return verdicts, Table("alignment", "Attention and word alignment", header, rows, note, 3)
+    return Table("alignment", "Attention and word alignment", header, rows, note if is_gold else "")
 
 
 _ALIGNMENT_CLAIMS = {
@@ -230,8 +264,8 @@ def _negation(looked: _Looked, translated: Translated) -> Verdict:
         for found, (_, (negation, first, second)) in zip(weights, negated, strict=True)
         if found is not None
     ]
-    if len(values) < _FEWEST_NEGATED:
-        reason = f"it takes English and French and {_FEWEST_NEGATED} negated test sentences; there are {len(values)}"
+    if len(values) < MIN_SEGMENTS:
+        reason = f"it takes English and French and {MIN_SEGMENTS} negated test sentences; there are {len(values)}"
         return Verdict("CH-35", statement, "cannot be tested at this scale", reason, INTERVAL_RULE)
     what = f"{looked.label}: the weight on 'not', of 'ne' or of 'pas', whichever is less, above an even share"
     return interval_above_zero("CH-35", statement, np.array(values), what)

@@ -11,8 +11,8 @@ from mtkit.reproduce.verdict import falls_with_length, stays_flat
 
 TITLE = "Figure 1-4: BLEU against the length of the source"
 SUBJECT = (
-    "A fixed vector (RNNencdec), attention (RNNsearch, Luong global) and a Transformer, trained on sentences of all "
-    "lengths and scored by the number of words in the source, with 95% bootstrap intervals."
+    "A fixed vector (RNNencdec), attention (RNNsearch, Luong global) and a Transformer, trained on one text and "
+    "scored by the number of words in the source, with 95% bootstrap intervals."
 )
 
 _RECIPES = {
