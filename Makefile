@@ -63,7 +63,7 @@ studies: $(VENV)/installed
 	@$(BIN)/mtkit reproduce
 
 $(STUDIES): $(VENV)/installed
-	@$(BIN)/mtkit reproduce $@ --scale $(SCALE) $(if $(DATA),--data $(DATA)) $(ARGS)
+	@$(BIN)/mtkit reproduce $@ --scale $(SCALE) $(if $(DATA),--data '$(DATA)') $(ARGS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

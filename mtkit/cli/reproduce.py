@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -66,14 +67,19 @@ def reproduce(
     from mtkit.reproduce.conduct import check_scale, conduct
     from mtkit.reproduce.laboratory import Laboratory, recipes_folder
 
-    study.load(name)
+    settings = study.Settings(scale, match)
+    needs_data = scale == "multi30k" and bool(study.load(name).trainings(settings))
     if data is not None and scale == "toy":
         raise RequestError("--data: the toy scale makes its own text; choose --scale multi30k or paper")
+    overrides = list(set_ or ())
+    if data is not None:
+        overrides.insert(0, f"data.root={json.dumps(str(data))}")  # quoted: a folder may be called 2016 or a: b
+    elif needs_data and not any(each.startswith("data.") for each in overrides):
+        raise RequestError("--data: is needed by --scale multi30k; name the folder of the corpus")
     if match == "time" and name != "league":
         raise RequestError(f"--match: is for the study league; {name} compares its systems as their recipes have them")
-    overrides = [*([] if data is None else [f"data.root={data}"]), *(set_ or ())]
     laboratory = Laboratory(
-        study.Settings(scale, match),
+        settings,
         output or Path("runs") / "reproduce" / scale,
         recipes or recipes_folder(),
         seeds=seeds,

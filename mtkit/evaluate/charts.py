@@ -1,9 +1,13 @@
-"""Charts of a report: lines with bands, and groups of bars with whiskers. No pyplot, as in `pictures`."""
+"""Charts of a report: lines with bands, and groups of bars with whiskers, and the numbers that each shows.
+
+No pyplot, as in `pictures`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 from mtkit.evaluate.pictures import DPI, TITLE_POINTS, choose_fonts, printable
 
@@ -29,6 +33,21 @@ class Bar(NamedTuple):
 
     y: float
     half_width: float = 0.0
+
+
+class Shown(NamedTuple):
+    """What a chart shows, in numbers: a row for each point, or for each bar and gap between bars."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str | float | None]]
+
+
+_shown: WeakKeyDictionary[Figure, Shown] = WeakKeyDictionary()
+
+
+def numbers_shown(figure: Figure) -> Shown | None:
+    """The numbers that a chart of this module was drawn from; None for any other figure."""
+    return _shown.get(figure)
 
 
 def line_figure(
@@ -59,7 +78,16 @@ def line_figure(
             axes.fill_between(xs, low, high, color=color, alpha=0.15, linewidth=0)
     axes.set_xscale(x_scale)
     axes.set_yscale(y_scale)
-    _finish(figure, drawn, x_label, y_label, x_ticks or {}, title)
+    ticks = x_ticks or {}
+    _finish(figure, drawn, x_label, y_label, ticks, title)
+    _shown[figure] = Shown(
+        ("line", f"x: {x_label}", "tick", f"y: {y_label}", "half width"),
+        [
+            (name, float(point.x), _one_line(ticks[point.x]) if point.x in ticks else None, *_numbers(point))
+            for name, points in lines.items()
+            for point in points
+        ],
+    )
     return figure
 
 
@@ -97,7 +125,26 @@ def bar_figure(
     if any(fonts.inches(printable(line), _TICK_POINTS)[0] > 0.75 * group_width for line in lines):
         for text in axes.get_xticklabels():
             text.set(rotation=30, ha="right")
+    _shown[figure] = Shown(
+        ("bar", f"group: {x_label}" if x_label else "group", f"y: {y_label}", "half width"),
+        [
+            (name, _one_line(group), *_numbers(bar))
+            for name, heights in bars.items()
+            for group, bar in zip(groups, heights, strict=True)
+        ],
+    )
     return figure
+
+
+def _numbers(mark: Point | Bar | None) -> tuple[float | None, float | None]:
+    """Height and half width; None for what is not drawn."""
+    if mark is None:
+        return None, None
+    return float(mark.y), float(mark.half_width) or None
+
+
+def _one_line(name: str) -> str:
+    return name.replace("\n", " ")
 
 
 def _finish(

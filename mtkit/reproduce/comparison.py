@@ -11,6 +11,7 @@ from mtkit.checkpoint import check_run, load_model
 from mtkit.errors import RequestError
 from mtkit.evaluate.bleu import BOOTSTRAP_SAMPLES, NamedLines, ScoreSettings, hints
 from mtkit.evaluate.charts import Point, line_figure
+from mtkit.recipe import DataSection, FilePair
 from mtkit.reproduce.bleu_rows import by_length, measured_bleu, signature
 from mtkit.reproduce.evaluation import evaluate_model
 from mtkit.reproduce.evaluation_report import made_by, read_scores
@@ -28,6 +29,7 @@ class Run(NamedTuple):
     label: str
     folder: Path
     facts: Facts
+    data: DataSection
     sets: dict[str, Sample]
     sources: dict[str, list[str]]
     scores: dict[str, dict[str, Any]]  # as its evaluation has written them
@@ -63,6 +65,7 @@ def compare_runs(folders: Sequence[Path], output: Path, *, device: str = "auto")
         [Trained(run.label, str(run.folder), run.facts) for run in runs],
         (time.monotonic() - begun) / 60,
         time.strftime("%Y-%m-%d"),
+        corpus=_corpus(runs, names),
     )
     return write_report(findings, origin, output)
 
@@ -92,7 +95,7 @@ def _read(folder: Path, label: str, device: str) -> Run:
         hypotheses, references = (list(read_lines(evaluation / f"{name}.{side}")) for side in ("hyp", "ref"))
         sets[name] = Sample(label, [hypotheses], references, loaded.recipe.data.trg)
         sources[name] = list(read_lines(evaluation / f"{name}.src"))
-    return Run(label, folder, facts_of(folder), sets, sources, scores)
+    return Run(label, folder, facts_of(folder), loaded.recipe.data, sets, sources, scores)
 
 
 def _made_so(evaluation: Path, made: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -121,6 +124,36 @@ def _sets_in_common(runs: Sequence[Run]) -> list[str]:
     return names
 
 
+def _corpus(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
+    """The texts learned from, with the runs that did if not all of them, and the test sets with their sizes."""
+    learned: dict[str, list[str]] = {}
+    for run in runs:
+        for text in _learned_from(run.data):
+            learned.setdefault(text, []).append(run.label)
+    lines = [text if len(labels) == len(runs) else f"{text}, {', '.join(labels)}" for text, labels in learned.items()]
+    first = runs[0]
+    sets = {**first.data.test, "dev": first.data.dev}
+    for name in names:
+        text = f"{_text_name(sets[name], first.data)}, " if name in sets else ""
+        lines.append(f"{name}: {text}{len(first.sources[name]):,} segments")
+    return lines
+
+
+def _learned_from(data: DataSection) -> list[str]:
+    train = data.train if isinstance(data.train, list) else [data.train]
+    share = f", {100 * data.share:g}% of it" if data.share < 1 else ""
+    texts = [f"train: {_text_name(source, data)}{share}" for source in train]
+    return [*texts, f"dev: {_text_name(data.dev, data)}"]
+
+
+def _text_name(source: str | FilePair, data: DataSection) -> str:
+    languages = f"({data.src}-{data.trg})"
+    if isinstance(source, str) and source.startswith(("hub:", "synthetic:")):
+        return f"{source} {languages}"
+    files = [source] if isinstance(source, str) else [source.src, source.trg]
+    return f"{', '.join(str(Path(data.root or '') / file) for file in files)} {languages}"
+
+
 def _scores(name: str, samples: Sequence[Sample]) -> Table:
     baseline = samples[0]
     bleus = [measured_bleu(sample) for sample in samples]
@@ -128,15 +161,14 @@ def _scores(name: str, samples: Sequence[Sample]) -> Table:
     for sample, bleu in zip(samples, bleus, strict=True):
         found = None if sample is baseline else compare(sample, baseline)
         difference = None if found is None else bleu.mean - bleus[0].mean
-        p_value = None if found is None else f"{found.p_value:.3f}"
-        rows.append([sample.label, bleu, difference, p_value])
+        rows.append([sample.label, bleu, difference, None if found is None else found.p_value])
     header = ("run", "BLEU", f"difference to {baseline.label}", "p")
     note = (
         f"±: half of the 95% bootstrap interval; p: paired bootstrap test against the first run; {BOOTSTRAP_SAMPLES} "
         "resamples of the test sentences. How much another seed would change is in neither. "
         f"{signature(baseline)}"
     )
-    return Table(f"bleu-{name}", f"{name}: BLEU", header, rows, note)
+    return Table(f"bleu-{name}", f"{name}: BLEU", header, rows, note, column_decimals={"p": 3})
 
 
 def _other_figures(name: str, runs: Sequence[Run]) -> Table:

@@ -36,6 +36,9 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
     study = studies.load(name)
     trainings = study.trainings(laboratory.settings)
     places = laboratory.places(trainings)
+    _check_differences(places)
+    for training in trainings[:1]:
+        laboratory.test_set(training)
     missing = [place for place in places if not place.is_finished]
     share = None if budget_minutes is None or not missing else budget_minutes / len(missing)
     _check_share(missing, share)
@@ -45,7 +48,7 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
     begun = time.monotonic()
     for number, place in enumerate(missing, start=1):
         left = _minutes_left(missing[number - 1 :], places, share)
-        about = f", about {minutes_text(left)} of training left" if left is not None else ""
+        about = f", {_how_sure(places)} {minutes_text(left)} of training left" if left is not None else ""
         to_stderr(f"\ntraining {number} of {len(missing)}: {place.name}{about}")
         exit_status = _train(laboratory, place, share)
         if exit_status is not None:
@@ -54,7 +57,9 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
             return Conducted(None, exit_status)
     to_stderr(f"\n{name}: measuring")
     findings = study.report(laboratory)
-    findings = findings._replace(notes=[*findings.notes, *_early_ends(places)])
+    findings = findings._replace(
+        notes=[*findings.notes, *_shorter_than_recipes(laboratory, places), *_early_ends(places)]
+    )
     origin = Origin(
         # The league has two reports, which stand side by side.
         f"{name}-time" if laboratory.settings.match == "time" else name,
@@ -68,10 +73,53 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
         ],
         (time.monotonic() - begun) / 60,
         time.strftime("%Y-%m-%d"),
+        corpus=_corpus(laboratory, places),
+        overrides=laboratory.overrides,
     )
     report = write_report(findings, origin, laboratory.folder / origin.name)
     write_summary(laboratory.folder)
     return Conducted(report)
+
+
+def _check_differences(places: Sequence[Place]) -> None:
+    """Refuse overrides that take away what the trainings of a study differ in.
+
+    Raises: RequestError.
+    """
+    found: dict[Path, Place] = {}
+    for place in places:
+        other = found.setdefault(place.run, place)
+        if other is not place:
+            raise RequestError(
+                f"--set: makes {other.training.label} and {place.training.label} one and the same model; their "
+                "difference is what this study measures"
+            )
+
+
+def _corpus(laboratory: Laboratory, places: Sequence[Place]) -> list[str]:
+    """The texts of a study's trainings, each once."""
+    lines = []
+    for place in places:
+        data = place.recipe.data
+        train = data.train if isinstance(data.train, list) else [data.train]
+        texts = [("train", each) for each in train] + [("dev", data.dev), *data.test.items()]
+        for name, source in texts:
+            files = source if isinstance(source, str) else f"{source.src}, {source.trg}"
+            lines.append(f"{name}: {files} ({data.src}-{data.trg}, {laboratory.n_pairs(data, source):,} pairs)")
+    return list(dict.fromkeys(lines))
+
+
+def _shorter_than_recipes(laboratory: Laboratory, places: Sequence[Place]) -> list[str]:
+    """What a reader must know of trainings that end before those of the recipe files."""
+    shorter = {}
+    for place in places:
+        usual = laboratory.recipe_file(place.training).train.updates
+        own = place.recipe.train.updates
+        if own is not None and usual is not None and own < usual:
+            shorter[place.training.label] = f"{place.training.label} {own:,} updates instead of {usual:,}"
+    if not shorter:
+        return []
+    return [f"Trained for less than their recipe files say: {', '.join(shorter.values())}. More may change the order."]
 
 
 def _check_share(missing: Sequence[Place], share: float | None) -> None:
@@ -97,13 +145,13 @@ def plan_text(title: str, places: Sequence[Place], share: float | None) -> str:
     for place in places:
         state = "finished" if place.is_finished else "begun" if read_metrics(place.run) else "missing"
         minutes = None if place.is_finished else _expected(place, places, share)
-        at_most = f", about {minutes_text(minutes)}" if minutes is not None else ""
+        at_most = f", {_how_sure(places)} {minutes_text(minutes)}" if minutes is not None else ""
         cost = None if place.is_finished else _published_cost(place)
         published = f", in the paper {_cost_text(cost)}" if cost else ""
         lines.append(f"  {place.name:<{width}}  {place.recipe.name:<24} {state}{at_most}{published}")
     left = _minutes_left([place for place in places if not place.is_finished], places, share)
     if left:
-        lines.append(f"about {minutes_text(left)} of training, then translating and scoring")
+        lines.append(f"{_how_sure(places)} {minutes_text(left)} of training, then translating and scoring")
     return "\n".join(lines)
 
 
@@ -180,6 +228,11 @@ def _expected(place: Place, places: Sequence[Place], share: float | None) -> flo
     limit = _limit(place, share)
     ends = [*alike, *([] if limit is None else [limit])]
     return max(0.0, min(ends) - _trained(place)[1]) if ends else None
+
+
+def _how_sure(places: Sequence[Place]) -> str:
+    """What stands before expected minutes: while nothing is finished they are the recipes' limits."""
+    return "about" if any(place.is_finished for place in places) else "at most"
 
 
 def _trained(place: Place) -> tuple[int, float]:

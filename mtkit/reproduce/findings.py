@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mtkit.reproduce.verdict import Verdict
@@ -42,7 +42,7 @@ Cell = str | int | float | Measured | None
 
 
 class Table(NamedTuple):
-    """Rows of cells under a header; floats that are no `Measured` are shown as they stand in `decimals`."""
+    """Rows of cells under a header; floats that are no `Measured` have their column's decimals, or else the table's."""
 
     name: str  # of its CSV file
     title: str
@@ -50,14 +50,20 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[Cell]]
     note: str = ""
     decimals: int = 2
+    column_decimals: Mapping[str, int] = {}  # by the column's name in the header
 
-    def shown(self, cell: Cell) -> str:
-        """A cell as a reader sees it."""
-        if cell is None:
-            return "–"
-        if isinstance(cell, (bool, str, Measured)):
-            return str(cell)
-        return f"{cell:,}" if isinstance(cell, int) else f"{cell:,.{self.decimals}f}"
+    def shown_rows(self) -> list[list[str]]:
+        """The rows as a reader sees them."""
+        decimals = [self.column_decimals.get(column, self.decimals) for column in self.header]
+        return [[_shown(cell, places) for cell, places in zip(row, decimals, strict=True)] for row in self.rows]
+
+
+def _shown(cell: Cell, decimals: int) -> str:
+    if cell is None:
+        return "–"
+    if isinstance(cell, (bool, str, Measured)):
+        return str(cell)
+    return f"{cell:,}" if isinstance(cell, int) else f"{cell:,.{decimals}f}"
 
 
 class Picture(NamedTuple):

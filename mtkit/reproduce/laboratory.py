@@ -15,7 +15,7 @@ import json
 import math
 import statistics
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ import mtkit
 from mtkit.analyze.steps import counted_steps
 from mtkit.checkpoint import LoadedModel, load_model, weights_sum
 from mtkit.data.sources import Bitext, check_aligned, open_bitext
-from mtkit.errors import DivergedError, RequestError
+from mtkit.errors import DataError, DivergedError, RequestError
 from mtkit.models import parse_config
 from mtkit.recipe import DataSection, FilePair, Recipe, load_recipe
 from mtkit.reproduce.evaluation import translate_all
@@ -67,7 +67,7 @@ class Place(NamedTuple):
 
     def is_finished_within(self, minutes: float | None) -> bool:
         """Whether so many minutes of training, or any number (None), would not train it further."""
-        if not self.record.is_file():
+        if not self._recorded():
             return False
         cut = self.cut_after
         return cut is None or (minutes is not None and minutes <= cut)
@@ -87,7 +87,7 @@ class Place(NamedTuple):
         return bool(self._recorded().get("diverged"))
 
     def _recorded(self) -> dict[str, Any]:
-        return dict(json.loads(self.record.read_text(encoding="utf-8"))) if self.record.is_file() else {}
+        return _read_object(self.record)
 
 
 class Search(NamedTuple):
@@ -146,6 +146,8 @@ class Laboratory:
         self.device = device
         self._facts: dict[Path, Facts] = {}
         self._places: dict[tuple[Training, int, float | None], Place] = {}
+        self._fingerprints: dict[str, str] = {}
+        self._n_pairs: dict[str, int] = {}
 
     def place(self, training: Training, seed: int, *, max_minutes: float | None = None) -> Place:
         """Where a training's run is, or would be.
@@ -163,9 +165,36 @@ class Laboratory:
             widths = matched_widths(recipe, training.n_parameters)
             changes += [f"model.{key}={width}" for key, width in widths.items()]
             recipe = load_recipe(file, changes, parse_model=parse_config)
-        run = self.folder / "models" / f"{recipe.name}-{_digest(what_makes(recipe))}" / f"seed-{seed}"
+        digest = _digest(what_makes(recipe, lambda source: self._content(recipe.data, source)))
+        run = self.folder / "models" / f"{recipe.name}-{digest}" / f"seed-{seed}"
         self._places[asked] = Place(training, asked[1], recipe, run)
         return self._places[asked]
+
+    def _content(self, data: DataSection, source: FilePair | str) -> str:
+        """What a bitext is known by: its name, where that says all; of files the bytes, or where they are missing."""
+        if isinstance(source, str) and source.startswith(("synthetic:", "hub:")):
+            return source
+        name = f"{data.root}: {source}"
+        if name not in self._fingerprints:
+            try:
+                self._fingerprints[name] = _open(data, source).fingerprint()
+            except DataError:  # training will say so, or a plan is all that is asked for
+                self._fingerprints[name] = name
+        return self._fingerprints[name]
+
+    def n_pairs(self, data: DataSection, source: FilePair | str) -> int:
+        """The sentence pairs of a bitext, before any filter.
+
+        Raises: DataError.
+        """
+        name = f"{data.root}: {source}"
+        if name not in self._n_pairs:
+            self._n_pairs[name] = sum(1 for _ in _open(data, source).pairs())
+        return self._n_pairs[name]
+
+    def recipe_file(self, training: Training) -> Recipe:
+        """A training's recipe as its file has it, before any override."""
+        return load_recipe(self.recipes / training.recipe, parse_model=parse_config)
 
     def places(self, trainings: Sequence[Training]) -> list[Place]:
         """All trainings with all seeds; seed by seed, so that a study stopped halfway has whole comparisons."""
@@ -218,8 +247,8 @@ class Laboratory:
             "search": {**recipe.search.model_dump(mode="json"), **_given(search)},
         }
         kept = self.folder / "translations" / f"{_digest(key)}.json"
-        if kept.is_file():
-            return Translated(**json.loads(kept.read_text(encoding="utf-8"))["translated"])
+        if known := _read_object(kept):
+            return Translated(**known["translated"])
         check_aligned(bitext)
         pairs = list(bitext.pairs())
         label = " + ".join(place.name for place in places)
@@ -276,7 +305,8 @@ class Laboratory:
         """A training's translations of a test set with every seed."""
         found = [self.translate([(training, seed)], set_name, search) for seed in self.seeds]
         trg_lang = self.place(training, self.seeds[0]).recipe.data.trg
-        return Sample(training.label, [each.hypotheses for each in found], found[0].references, trg_lang)
+        cut_after = tuple(self.place(training, seed).cut_after for seed in self.seeds)
+        return Sample(training.label, [each.hypotheses for each in found], found[0].references, trg_lang, cut_after)
 
     def reading_note(self, trainings: Sequence[Training]) -> str:
         """Which systems read the source from its last word to its first."""
@@ -312,8 +342,11 @@ def facts_of(run: Path) -> Facts:
     )
 
 
-def what_makes(recipe: Recipe) -> dict[str, Any]:
-    """The part of a recipe that decides which model comes out, but for the seed."""
+def what_makes(recipe: Recipe, content: Callable[[FilePair | str], Any]) -> dict[str, Any]:
+    """The part of a recipe that decides which model comes out, but for the seed.
+
+    content: what stands for a bitext of training or of dev.
+    """
     made = recipe.model_dump(mode="json")
     for key in ("name", "paper", "search"):
         del made[key]
@@ -324,9 +357,10 @@ def what_makes(recipe: Recipe) -> dict[str, Any]:
         made["train"].pop(key)
     if recipe.train.ends_by == "max_minutes":
         made["train"]["max_minutes"] = recipe.train.max_minutes  # nothing else says how long it learns
-    sources = [made["data"]["train"], made["data"]["dev"]]
-    if all(isinstance(source, str) and source.startswith("synthetic:") for source in sources):
-        del made["data"]["root"]  # the embedded grammar lies nowhere
+    del made["data"]["root"]  # the same text makes the same model wherever it lies
+    train = recipe.data.train
+    made["data"]["train"] = [content(each) for each in train] if isinstance(train, list) else content(train)
+    made["data"]["dev"] = content(recipe.data.dev)
     return made
 
 
@@ -337,6 +371,15 @@ def _open(data: DataSection, source: FilePair | str) -> Bitext:
 
 def _given(search: Search) -> dict[str, Any]:
     return {key: value for key, value in search._asdict().items() if value is not None}
+
+
+def _read_object(file: Path) -> dict[str, Any]:
+    """A JSON object that an earlier command has kept; nothing where there is none, or one that is damaged."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _digest(value: object) -> str:

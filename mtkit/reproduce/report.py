@@ -7,16 +7,20 @@ import csv
 import html
 import io
 import json
+import math
 import platform
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 from mtkit import __version__
+from mtkit.evaluate.charts import numbers_shown
 from mtkit.evaluate.pictures import save_figure
-from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
+from mtkit.reproduce.findings import Findings, Measured, Picture, Table
 from mtkit.text.lines import open_output
-from mtkit.train.log import minutes_text
+from mtkit.train.log import minutes_text, to_stderr
 
 if TYPE_CHECKING:
     from mtkit.reproduce.laboratory import Facts
@@ -44,6 +48,8 @@ class Origin(NamedTuple):
     trainings: Sequence[Trained]
     minutes: float  # of this command
     made: str  # the day, YYYY-MM-DD
+    corpus: Sequence[str] = ()  # the texts learned from and tested on, a line for each
+    overrides: Sequence[str] = ()  # KEY=VALUE, what the user has set in every recipe
 
 
 def write_report(findings: Findings, origin: Origin, folder: Path) -> Path:
@@ -54,31 +60,42 @@ def write_report(findings: Findings, origin: Origin, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for picture in findings.pictures:
         save_figure(picture.figure, folder / f"{picture.name}.png")
+        if shown := numbers_shown(picture.figure):
+            # Names of tables and pictures may end in a test set's, which may be any; they begin with a word of ours.
+            _write(folder / f"picture-{picture.name}.csv", _csv_text(shown.header, shown.rows))
     tables = [*findings.tables, *([_training_table(origin)] if origin.trainings else [])]
     for table in tables:
         _write(folder / f"{table.name}.csv", _as_csv(table))
-    _write(folder / "report.json", json.dumps(_as_json(findings, origin, tables), ensure_ascii=False, indent=1) + "\n")
+    if findings.verdicts:
+        _write(folder / "verdicts.csv", _verdicts_as_csv(findings))
+    report = _plain(_as_object(findings, origin, tables))
+    _write(folder / "report.json", json.dumps(report, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
     _write(folder / "report.html", _as_html(findings, origin, tables, folder))
     _write(folder / "report.md", _as_markdown(findings, origin, tables))
     return folder / "report.md"
 
 
 def write_summary(folder: Path) -> Path:
-    """Write `verdicts.md` into the folder of all reports: every verdict of every study conducted there, by claim."""
-    rows, studies, scales = [], [], set()
+    """Write `verdicts.md` into the folder of all reports: every verdict of every study conducted there, by claim.
+
+    A damaged report is left out with a warning.
+    """
+    rows: list[list[str]] = []
+    studies: list[list[str]] = []
+    scales: set[str] = set()
     for file in sorted(folder.glob("*/report.json")):
-        report = json.loads(file.read_text(encoding="utf-8"))
-        if "study" not in report:
+        try:
+            report = json.loads(file.read_text(encoding="utf-8"))
+            # Only a study has a scale: a comparison of any runs or another program's file may lie here, too.
+            if not (isinstance(report, dict) and "study" in report and isinstance(report.get("scale"), str)):
+                continue
+            study, verdicts = _summary_rows(report)
+        except (OSError, ValueError, KeyError, TypeError):
+            to_stderr(f"mtkit: warning: {file}: unreadable or damaged; verdicts.md goes without it")
             continue
-        name = report["study"]
         scales.add(report["scale"])
-        seeds = f"{report['seeds']}" if report["seeds"] else "none trained"
-        minutes = sum(training["minutes"] or 0 for training in report["trainings"])
-        trained = [str(len(report["trainings"])), minutes_text(minutes)] if report["trainings"] else ["–", "–"]
-        studies.append([name, seeds, *trained, report["made"]])
-        for each in report["verdicts"]:
-            outcome = f"{OUTCOME_MARKS[each['outcome']]} {each['outcome']}"
-            rows.append([each["claim"], name, each["statement"], outcome, each["reason"]])
+        studies.append(study)
+        rows += verdicts
     rows.sort(key=lambda row: (_claim_number(row[0]), row[0], row[1]))
     counts = [f"{sum(mark in row[3] for row in rows)} {outcome}" for outcome, mark in OUTCOME_MARKS.items()]
     parts = [
@@ -90,6 +107,22 @@ def write_summary(folder: Path) -> Path:
     ]
     _write(folder / "verdicts.md", "\n\n".join(parts) + "\n")
     return folder / "verdicts.md"
+
+
+def _summary_rows(report: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """The row of a study, and those of its verdicts.
+
+    Raises: KeyError or TypeError for an object that `write_report` has not written so.
+    """
+    name, trainings = report["study"], report["trainings"]
+    seeds = f"{report['seeds']}" if report["seeds"] else "none trained"
+    minutes = sum(training["minutes"] or 0 for training in trainings)
+    trained = [str(len(trainings)), minutes_text(minutes)] if trainings else ["–", "–"]
+    verdicts = [
+        [each["claim"], name, each["statement"], f"{OUTCOME_MARKS[each['outcome']]} {each['outcome']}", each["reason"]]
+        for each in report["verdicts"]
+    ]
+    return [name, seeds, *trained, report["made"]], verdicts
 
 
 def _claim_number(claim: str) -> int:
@@ -130,23 +163,56 @@ def _origin_text(origin: Origin) -> str:
     )
 
 
+def _conditions(origin: Origin) -> list[tuple[str, Sequence[str]]]:
+    """What findings hold for: lists with their names, those that have lines."""
+    found = [("Corpus", origin.corpus), ("Changed with --set", origin.overrides)]
+    return [(name, lines) for name, lines in found if lines]
+
+
 def _as_markdown(findings: Findings, origin: Origin, tables: Sequence[Table]) -> str:
-    parts = [f"# {origin.title}", origin.subject, f"*{_origin_text(origin)}*"]
+    parts = [f"# {_markdown(origin.title)}", _paragraph(origin.subject), f"*{_markdown(_origin_text(origin))}*"]
+    for name, lines in _conditions(origin):
+        parts += [f"{name}:", "\n".join(f"- {_paragraph(line)}" for line in lines)]
     if findings.verdicts:
         parts.append("## Verdicts")
         parts.append(_markdown_rows(_VERDICT_HEADER, _verdict_rows(findings), right=()))
-        parts += [f"{rule_claims}: {rule}." for rule_claims, rule in _rules(findings)]
+        parts += [_paragraph(f"{rule_claims}: {rule}.") for rule_claims, rule in _rules(findings)]
     for table in tables:
-        parts.append(f"## {table.title}")
-        parts.append(_markdown_rows(table.header, _shown_rows(table), right=_number_columns(table)))
-        parts += [table.note] if table.note else []
+        parts.append(f"## {_markdown(table.title)}")
+        parts.append(_markdown_rows(table.header, table.shown_rows(), right=_number_columns(table)))
+        parts += [_paragraph(table.note)] if table.note else []
     for picture in findings.pictures:
-        parts.append(f"## {picture.title}")
-        parts.append(f"![{picture.title}]({picture.name}.png)")
-        parts += [picture.caption] if picture.caption else []
+        parts.append(f"## {_markdown(picture.title)}")
+        parts.append(f"![{_markdown(picture.title)}]({quote(picture.name)}.png)")
+        parts += [_paragraph(picture.caption)] if picture.caption else []
     if findings.notes:
-        parts += ["## Notes", *findings.notes]
+        parts += ["## Notes", *map(_paragraph, findings.notes)]
     return "\n\n".join(parts) + "\n"
+
+
+_MARKUP = re.compile(
+    r"""[`~\[\]]                     # code, struck out text, links
+    | (?<![ ])\* | \*(?![ ])         # emphasis; not the sign between two factors
+    | (?<![^\W_])_ | _(?![^\W_])     # emphasis; not inside a word
+    | (?<!\S)\#(?=\#*$)              # the closing of a heading
+    | \\(?=[!-/:-@\[-`{-~]|$)        # what would escape the next character
+    """,
+    re.VERBOSE,
+)
+
+
+def _markdown(text: str) -> str:
+    """A text as one line of Markdown that shows it; what CommonMark leaves alone stays, for the source is read, too."""
+    text = re.sub(r"\s*[\r\n]\s*", " ", text).strip()
+    text = _MARKUP.sub(r"\\\g<0>", text)
+    text = re.sub(r"&(?=#?\w+;)", "&amp;", text)
+    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", text)
+
+
+def _paragraph(text: str) -> str:
+    """The same at the beginning of a line, where some characters would begin a list, a heading or a quotation."""
+    text = re.sub(r"^(?=>|[-+#](?:[-+#\s]|$))", r"\\", _markdown(text))
+    return re.sub(r"^(\d+)(?=[.)](?:\s|$))", r"\1\\", text)
 
 
 _VERDICT_HEADER = ("claim", "statement", "verdict", "reason")
@@ -167,10 +233,6 @@ def _rules(findings: Findings) -> list[tuple[str, str]]:
     return [(", ".join(dict.fromkeys(names)), rule) for rule, names in claims.items()]
 
 
-def _shown_rows(table: Table) -> list[list[str]]:
-    return [[table.shown(cell) for cell in row] for row in table.rows]
-
-
 def _number_columns(table: Table) -> list[int]:
     """Columns that hold numbers: they are aligned at the right."""
     columns = list(zip(*table.rows, strict=True)) if table.rows else []
@@ -183,7 +245,7 @@ def _number_columns(table: Table) -> list[int]:
 
 def _markdown_rows(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> str:
     def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+        return "| " + " | ".join(_markdown(cell).replace("|", "\\|") for cell in cells) + " |"
 
     rule = "|" + "|".join("--:" if number in right else "---" for number in range(len(header))) + "|"
     return "\n".join([line(header), rule, *map(line, rows)])
@@ -194,6 +256,7 @@ body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; m
   padding: 0 1rem }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
 .origin, .note { color: #555 }
+dl.origin { font-size: .85rem; overflow-wrap: anywhere } dd { margin-left: 1.5rem }
 .wide { overflow-x: auto }
 table { border-collapse: collapse; font-size: .92rem }
 th, td { padding: .3rem .7rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top }
@@ -213,6 +276,11 @@ def _as_html(findings: Findings, origin: Origin, tables: Sequence[Table], folder
         f"<p>{html.escape(origin.subject)}</p>",
         f'<p class="origin">{html.escape(_origin_text(origin))}</p>',
     ]
+    if conditions := _conditions(origin):
+        parts.append('<dl class="origin">')
+        for name, lines in conditions:
+            parts += [f"<dt>{html.escape(name)}</dt>", *(f"<dd>{html.escape(line)}</dd>" for line in lines)]
+        parts.append("</dl>")
     if findings.verdicts:
         parts.append("<h2>Verdicts</h2>")
         parts.append(_html_table(_VERDICT_HEADER, _verdict_rows(findings), right=(), outcome_column=2))
@@ -221,7 +289,7 @@ def _as_html(findings: Findings, origin: Origin, tables: Sequence[Table], folder
         ]
     for table in tables:
         parts.append(f"<h2>{html.escape(table.title)}</h2>")
-        parts.append(_html_table(table.header, _shown_rows(table), right=_number_columns(table)))
+        parts.append(_html_table(table.header, table.shown_rows(), right=_number_columns(table)))
         parts += [f'<p class="note">{html.escape(table.note)}</p>'] if table.note else []
     parts += [_html_picture(picture, folder) for picture in findings.pictures]
     if findings.notes:
@@ -273,9 +341,7 @@ def _as_csv(table: Table) -> str:
         header += [name, *(f"{name}: {part}" for part in ("deviation", "half width", "seeds"))][
             : 4 if number in spread else 1
         ]
-    stream = io.StringIO(newline="")
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
+    rows: list[list[Any]] = []
     for row in table.rows:
         cells: list[Any] = []
         for number, cell in enumerate(row):
@@ -285,11 +351,31 @@ def _as_csv(table: Table) -> str:
                 cells += [cell.mean, cell.deviation, cell.half_width, len(cell.values)]
             else:
                 cells += [cell, None, None, None]
-        writer.writerow(["" if cell is None else cell for cell in cells])
+        rows.append(cells)
+    return _csv_text(header, rows)
+
+
+def _verdicts_as_csv(findings: Findings) -> str:
+    """The verdicts, with a column for each kind of number that one of them rests on."""
+    fields = ("claim", "statement", "outcome", "reason", "rule")
+    names = list(dict.fromkeys(name for each in findings.verdicts for name in each.numbers))
+    rows = [
+        [*(getattr(each, field) for field in fields), *(each.numbers.get(name) for name in names)]
+        for each in findings.verdicts
+    ]
+    return _csv_text([*fields, *names], rows)
+
+
+def _csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A missing cell is empty, and a number has all its digits."""
+    stream = io.StringIO(newline="")
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
     return stream.getvalue()
 
 
-def _as_json(findings: Findings, origin: Origin, tables: Sequence[Table]) -> dict[str, Any]:
+def _as_object(findings: Findings, origin: Origin, tables: Sequence[Table]) -> dict[str, Any]:
     return {
         "study": origin.name,
         "title": origin.title,
@@ -297,31 +383,38 @@ def _as_json(findings: Findings, origin: Origin, tables: Sequence[Table]) -> dic
         "seeds": origin.n_seeds,
         "mtkit": __version__,
         "made": origin.made,
-        "minutes": round(origin.minutes, 2),
+        "minutes": origin.minutes,
+        "corpus": origin.corpus,
+        "overrides": origin.overrides,
         "trainings": [
             {"name": each.name, "run": each.run, "end": each.end, **each.facts._asdict()} for each in origin.trainings
         ],
         "verdicts": [each._asdict() for each in findings.verdicts],
         "tables": [
-            {
-                "name": table.name,
-                "title": table.title,
-                "header": list(table.header),
-                "rows": [[_plain(cell) for cell in row] for row in table.rows],
-                "note": table.note,
-            }
-            for table in tables
+            {"name": each.name, "title": each.title, "header": each.header, "rows": each.rows, "note": each.note}
+            for each in tables
         ],
-        "notes": list(findings.notes),
+        "pictures": [_picture_object(each) for each in findings.pictures],
+        "notes": findings.notes,
     }
 
 
-def _plain(cell: Cell) -> Any:
-    if isinstance(cell, Measured):
-        return {
-            "mean": cell.mean,
-            "deviation": cell.deviation,
-            "half_width": cell.half_width,
-            "values": list(cell.values),
-        }
-    return cell
+def _picture_object(picture: Picture) -> dict[str, Any]:
+    """A picture with the numbers that it shows, if it is a chart."""
+    shown = numbers_shown(picture.figure)
+    numbers = {"header": shown.header, "rows": shown.rows} if shown else {}
+    return {"name": picture.name, "title": picture.title, "caption": picture.caption, **numbers}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it, which has no infinity and no NaN: they become null."""
+    if isinstance(value, Measured):
+        parts = {"mean": value.mean, "deviation": value.deviation, "half_width": value.half_width}
+        return _plain({**parts, "values": value.values})
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ from mtkit.models import parse_config
 from mtkit.recipe import dump_recipe, load_recipe
 from mtkit.reproduce.evaluation_report import read_scores
 from mtkit.train.experiment import train
+from mtkit.train.log import dev_curve
 
 runner = CliRunner()
 
@@ -79,6 +81,10 @@ def test_runs_are_evaluated_and_set_side_by_side(runs: list[Path], tmp_path: Pat
         )
     assert rows[0][2] is None and rows[1][2] == pytest.approx(expected[1] - expected[0])
     assert [row[1] for row in tables["trainings"]["rows"]] == [sum(p.numel() for p in _parameters(run)) for run in runs]
+    data = runs[0].parent
+    assert report["corpus"] == [f"{name}: {data / name} (a-b)" for name in ("train", "dev")] + [
+        f"news: {data / 'news'} (a-b), 3 segments"
+    ]
     assert (output / "dev-bleu-minutes.png").is_file() and (output / "bleu-by-length-news.png").is_file()
 
 
@@ -87,6 +93,43 @@ def news_of(run: Path) -> tuple[list[str], list[str]]:
         (run / "evaluation" / f"news.{side}").read_text(encoding="utf-8").splitlines() for side in ("hyp", "ref")
     )
     return hypotheses, references
+
+
+def test_p_is_a_number_shown_in_three_decimals(runs: list[Path], tmp_path: Path) -> None:
+    assert compare(*runs, "--output", tmp_path).exit_code == 0
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    (table,) = [table for table in report["tables"] if table["name"] == "bleu-news"]
+    (first, second), place = table["rows"], table["header"].index("p")
+    assert first[place] is None and isinstance(second[place], float) and 0 < second[place] <= 1
+    line = next(
+        line for line in (tmp_path / "report.md").read_text(encoding="utf-8").splitlines() if "| rnnsearch |" in line
+    )
+    assert line.endswith(f" | {second[place]:.3f} |")
+
+
+def test_the_points_of_the_curves_are_written(runs: list[Path], tmp_path: Path) -> None:
+    assert compare(*runs, "--output", tmp_path).exit_code == 0
+    with (tmp_path / "picture-dev-bleu-update.csv").open(encoding="utf-8", newline="") as stream:
+        header, *rows = csv.reader(stream)
+    assert header == ["line", "x: updates", "tick", "y: dev BLEU (greedy)", "half width"]
+    measured = [(run.name, *point) for run in runs for point in dev_curve(run, "update")]
+    assert [(row[0], float(row[1]), float(row[3])) for row in rows] == measured
+    assert [row[1] for row in rows] == ["2.0", "4.0"] * 2
+
+
+def test_texts_that_not_all_runs_have_learned_from_name_those_that_did(runs: list[Path], tmp_path: Path) -> None:
+    copies = [shutil.copytree(run, tmp_path / run.name) for run in runs]
+    data = runs[0].parent
+    changed = load_recipe(copies[1] / "recipe.yaml", ["data.share=0.25"])
+    (copies[1] / "recipe.yaml").write_text(dump_recipe(changed), encoding="utf-8")
+    assert compare(*copies, "--output", tmp_path / "out").exit_code == 0
+    report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    assert report["corpus"] == [
+        f"train: {data / 'train'} (a-b), rnnencdec",
+        f"dev: {data / 'dev'} (a-b)",
+        f"train: {data / 'train'} (a-b), 25% of it, rnnsearch",
+        f"news: {data / 'news'} (a-b), 3 segments",
+    ]
 
 
 def _parameters(run: Path) -> list:

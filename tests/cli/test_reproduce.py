@@ -29,7 +29,10 @@ TINY = [
     "--set",
     "data.test.all='synthetic:test,pairs=220,min_words=3,max_words=39'",
 ]
-FILES = ["bleu-by-length.csv", "bleu-by-length.png", "bleu.csv", "bleu.png", "report.html", "report.json", "report.md"]
+FILES = [
+    *("bleu-by-length.csv", "bleu-by-length.png", "bleu.csv", "bleu.png"),
+    *("picture-bleu-by-length.csv", "picture-bleu.csv", "report.html", "report.json", "report.md", "verdicts.csv"),
+]
 
 
 def write_recipes(folder: Path, *names: str, end: dict[str, float]) -> Path:
@@ -103,10 +106,13 @@ def test_its_scores_are_those_of_the_kept_translations(conducted: tuple[Path, Re
     assert list(rows) == ["RNNencdec-15", "RNNsearch-15", "RNNencdec-25", "RNNsearch-25"]
     assert [float(row["paper, all"]) for row in rows.values()] == [13.93, 21.50, 17.82, 26.75]
     scores = set()
-    for file in (folder / "translations").glob("*.json"):
+    kept_files = list((folder / "translations").glob("*.json"))
+    for file in kept_files:
         kept = json.loads(file.read_text(encoding="utf-8"))["translated"]
         scores.add(round(sacrebleu.corpus_bleu(kept["hypotheses"], [kept["references"]]).score, 9))
-    assert {round(float(row["ours, all"]), 9) for row in rows.values()} == scores
+    assert {round(float(row["ours, all"]), 9) for row in rows.values()} <= scores
+    searches = {json.loads(file.read_text(encoding="utf-8"))["key"]["search"]["unknown"] for file in kept_files}
+    assert searches == {"keep", "forbid"}, "as the paper's two columns"
 
 
 class _Links(html.parser.HTMLParser):
@@ -198,6 +204,33 @@ def test_a_budget_cuts_trainings_short_says_so_and_a_larger_one_goes_on(tmp_path
     assert updates() == first
     assert reproduce(*command, "--budget-minutes", 0.2).exit_code == 0
     assert all(after > before for before, after in zip(first, updates(), strict=True))
+
+
+def test_an_override_that_takes_the_difference_away_is_refused(tmp_path: Path) -> None:
+    """With one number of heads for all there is nothing to compare."""
+    for name, override, labels in (
+        ("heads", "model.n_heads=4", "1 head and 2 heads"),
+        ("table-1-1", "data.filters.max_length=20", "RNNencdec-15 and RNNencdec-25"),
+    ):
+        result = reproduce(name, "--set", override, "--output", tmp_path / "out")
+        assert (result.exit_code, result.stderr) == (
+            2,
+            f"mtkit: --set: makes {labels} one and the same model; their difference is what this study measures\n",
+        )
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["2016", "a: b", "a #b", "[z]", "my corpus"])
+def test_any_name_of_the_data_folder_will_do(tmp_path: Path, name: str) -> None:
+    """It is looked into, whatever YAML would make of the name."""
+    result = reproduce("table-1-1", "--scale", "multi30k", "--data", tmp_path / name, "--output", tmp_path / "out")
+    assert result.exit_code == 2
+    assert f"{tmp_path / name}/" in result.stderr.splitlines()[-1]
+    result = reproduce("table-1-1", "--scale", "multi30k", "--output", tmp_path / "out")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "mtkit: --data: is needed by --scale multi30k; name the folder of the corpus\n",
+    )
 
 
 def test_a_budget_cuts_no_training_that_ends_by_the_clock(tmp_path: Path) -> None:

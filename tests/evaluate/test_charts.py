@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 from matplotlib.image import imread
 
-from mtkit.evaluate.charts import Bar, Point, bar_figure, line_figure
+from mtkit.evaluate.charts import Bar, Point, bar_figure, line_figure, numbers_shown
 from mtkit.evaluate.pictures import save_figure
 from mtkit.evaluate.plots import learning_curve
 
@@ -121,6 +122,17 @@ def test_the_curve_of_one_system_tells_its_name(tmp_path):
     learning_curve({"_one $x$": [(1.0, 5.0)]}, tmp_path / "curve.svg", y_label="dev BLEU (greedy)")
     svg = (tmp_path / "curve.svg").read_text(encoding="utf-8")
     assert svg.count(">_one $x$<") == 1 and ">dev BLEU (greedy)<" in svg
+
+
+def test_a_chart_tells_its_numbers_with_their_names():
+    points = {"a": [Point(1.0, 2.5, 0.5), Point(2.0, 1 / 3)], "none": []}
+    shown = numbers_shown(line_figure(points, x_label="n", y_label="ms", x_ticks={2.0: "two\n(2)"}))
+    assert shown.header == ("line", "x: n", "tick", "y: ms", "half width")
+    assert shown.rows == [("a", 1.0, None, 2.5, 0.5), ("a", 2.0, "two (2)", 1 / 3, None)]
+    shown = numbers_shown(bar_figure({"a": [Bar(1.0, 0.5), None], "b": [Bar(2.0), Bar(3.0)]}, ["x", "y"], y_label="z"))
+    assert shown.header == ("bar", "group", "y: z", "half width")
+    assert shown.rows == [("a", "x", 1.0, 0.5), ("a", "y", None, None), ("b", "x", 2.0, None), ("b", "y", 3.0, None)]
+    assert numbers_shown(Figure()) is None
 
 
 def test_no_curve_at_all_is_an_empty_chart(tmp_path):

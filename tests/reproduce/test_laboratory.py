@@ -47,8 +47,34 @@ def test_a_variant_that_a_recipe_does_not_have_makes_no_other_model(tmp_path: Pa
     recipe = laboratory(tmp_path).place(transformer, 1).recipe
     assert recipe.model["d_key"] is None
     before = recipe.model_copy(update={"model": {key: v for key, v in recipe.model.items() if key != "d_key"}})
-    assert what_makes(before) == what_makes(recipe)
+    assert what_makes(before, str) == what_makes(recipe, str)
     assert folder_of(tmp_path, transformer, "model.d_key=8") != folder_of(tmp_path, transformer)
+
+
+def test_the_text_makes_the_model_and_not_the_place_where_it_lies(tmp_path: Path) -> None:
+    def corpus(name: str, word: str) -> str:
+        folder = tmp_path / name
+        folder.mkdir()
+        for file in ("train", "val"):
+            for side in ("en", "de"):
+                (folder / f"{file}.{side}").write_text(f"{word}\n", encoding="utf-8")
+        return f"data.root={folder}"
+
+    one, alike, other = corpus("one", "a"), corpus("alike", "a"), corpus("other", "b")
+    training = Training("RNNsearch", "multi30k/rnnsearch.yaml")
+    assert folder_of(tmp_path, training, one) == folder_of(tmp_path, training, alike)
+    assert folder_of(tmp_path, training, one) != folder_of(tmp_path, training, other)
+    before = folder_of(tmp_path, training, one)
+    (tmp_path / "one" / "val.de").write_text("c\n", encoding="utf-8")
+    assert folder_of(tmp_path, training, one) != before, "other sentences under the same name"
+
+
+def test_what_was_damaged_is_made_again(tmp_path: Path) -> None:
+    (place,) = laboratory(tmp_path).places([RNN])
+    place.record.parent.mkdir(parents=True)
+    for damaged in ('{"cut_af', "[1]", ""):
+        place.record.write_text(damaged, encoding="utf-8")
+        assert not place.is_finished
 
 
 def test_a_note_says_who_reads_backwards(tmp_path: Path) -> None:
@@ -85,7 +111,7 @@ def test_the_plan_names_every_training_its_state_and_its_time(tmp_path: Path) ->
     places = room.places([RNN, Training("RNNencdec", "toy/rnnencdec.yaml")])
     places[0].run.mkdir(parents=True)
     (places[0].run / "metrics.jsonl").write_text(json.dumps({"update": 1, "minutes": 2.0}) + "\n", encoding="utf-8")
-    places[0].record.write_text("{}", encoding="utf-8")
+    places[0].record.write_text('{"end": "3,000 updates"}', encoding="utf-8")
     lines = plan_text("Title", places, None).splitlines()
     assert lines[0] == "Title"
     assert lines[1].split() == ["RNNsearch,", "seed", "1", "toy-rnnsearch", "finished"]
@@ -104,8 +130,8 @@ def test_what_is_missing_is_expected_to_go_at_the_pace_of_what_is_finished(tmp_p
         place.run.mkdir(parents=True)
         (place.run / "metrics.jsonl").write_text(json.dumps(entry) + "\n", encoding="utf-8")
     assert begun.recipe.train.updates == 3000
-    assert plan_text("Title", [done, begun], None).splitlines()[2].endswith("begun, about 8 min")
-    done.record.write_text("{}", encoding="utf-8")
+    assert plan_text("Title", [done, begun], None).splitlines()[2].endswith("begun, at most 8 min")
+    done.record.write_text('{"end": "3,000 updates"}', encoding="utf-8")
     assert plan_text("Title", [done, begun], None).splitlines()[2].endswith("begun, about 4 min")
     assert plan_text("Title", [done, begun], 4.0).splitlines()[2].endswith("begun, about 2 min")
 
@@ -114,7 +140,7 @@ def test_a_seed_is_expected_to_take_as_long_as_another_one_took(tmp_path: Path) 
     places = laboratory(tmp_path, "train.max_minutes=9", seeds=2).places([RNN])
     places[0].run.mkdir(parents=True)
     (places[0].run / "metrics.jsonl").write_text(json.dumps({"update": 1, "minutes": 2.0}) + "\n", encoding="utf-8")
-    places[0].record.write_text("{}", encoding="utf-8")
+    places[0].record.write_text('{"end": "3,000 updates"}', encoding="utf-8")
     assert plan_text("Title", places, None).splitlines()[2].endswith("missing, about 2 min")
 
 
