@@ -45,6 +45,8 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
     # One that an earlier budget has cut short goes on only if this one has more for it.
     missing = [place for place in missing if not place.is_finished_within(_limit(place, share))]
     to_stderr(plan_text(study.TITLE, places, share))
+    for claims in studies.foreseen(study, laboratory) if missing else ():
+        to_stderr(f"this corpus cannot test {claims}")
     begun = time.monotonic()
     for number, place in enumerate(missing, start=1):
         left = _minutes_left(missing[number - 1 :], places, share)

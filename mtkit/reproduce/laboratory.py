@@ -294,6 +294,11 @@ class Laboratory:
         data = self.place(training, self.seeds[0]).recipe.data
         return list(_open(data, data.dev).pairs())
 
+    def test_sources(self, training: Training, set_name: str) -> list[str]:
+        """The source sentences of a test set."""
+        data = self.place(training, self.seeds[0]).recipe.data
+        return [src for src, _ in _open(data, data.test[set_name]).pairs()]
+
     def train_sources(self, training: Training, most: int = 100_000) -> list[str]:
         """The first source sentences of a training's bitext, before its filters."""
         data = self.place(training, self.seeds[0]).recipe.data

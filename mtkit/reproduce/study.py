@@ -6,6 +6,7 @@ A module of `mtkit.reproduce.studies` is one study; the folder listing is the re
     SUBJECT                     what is compared and how, for the head of the report
     trainings(scale)            the models that it needs, without those of other seeds; empty for arithmetic alone
     report(laboratory)          the findings, from the laboratory's trained models or from measurements of its own
+    foresee(laboratory)         not in all: the claims that its corpus cannot test, a line each, known without a model
 """
 
 from __future__ import annotations
@@ -69,6 +70,15 @@ class Study(Protocol):
     def trainings(self, settings: Settings) -> list[Training]: ...
 
     def report(self, laboratory: Laboratory) -> Findings: ...
+
+
+def foreseen(study: Study, laboratory: Laboratory) -> list[str]:
+    """The claims that a study's corpus cannot test, with the reason; nothing where only a model can tell.
+
+    Raises: DataError.
+    """
+    foresee = getattr(study, "foresee", None)
+    return list(foresee(laboratory)) if foresee else []
 
 
 def available() -> list[str]:

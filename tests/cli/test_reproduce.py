@@ -233,6 +233,26 @@ def test_any_name_of_the_data_folder_will_do(tmp_path: Path, name: str) -> None:
     )
 
 
+def test_what_a_corpus_cannot_test_is_said_before_anything_is_trained(tmp_path: Path) -> None:
+    """Sentences of three words: no cap leaves one out, and none is long. A test set that is null is missed at once."""
+    for name in ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco"):
+        for side in ("en", "de"):
+            (tmp_path / f"{name}.{side}").write_text("a b c\n" * 60, encoding="utf-8")
+    command = ["table-1-1", "--scale", "multi30k", "--data", tmp_path, "--output", tmp_path / "out"]
+    result = reproduce(*command, "--set", "data.dev=nosuch")  # so that nothing is trained
+    assert result.exit_code == 2
+    said = [line for line in result.stderr.splitlines() if line.startswith("this corpus cannot test ")]
+    assert said == [
+        "this corpus cannot test CH-30, CH-31: a cap of 30 words leaves out 0.0% of the training sentences; 5% or more "
+        "are needed",
+        "this corpus cannot test CH-18, CH-32: of 60 sentences 0 have 30 words or more, too few for two groups",
+    ]
+    none = "data.test={flickr2016: null, flickr2017: null, mscoco2017: null}"
+    result = reproduce(*command, "--set", none)
+    assert result.exit_code == 2
+    assert "names no test set" in result.stderr and "training 1" not in result.stderr
+
+
 def test_a_budget_cuts_no_training_that_ends_by_the_clock(tmp_path: Path) -> None:
     """Two budgets would make two models of one name."""
     result = reproduce("league", "--match", "time", "--output", tmp_path / "out", "--budget-minutes", 11)

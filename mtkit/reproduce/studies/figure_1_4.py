@@ -37,6 +37,12 @@ def trainings(settings: Settings) -> list[Training]:
     return [Training(label, f"{scale}/{name}.yaml", own) for label, name in _RECIPES.items()]
 
 
+def foresee(laboratory: Laboratory) -> list[str]:
+    model = trainings(laboratory.settings)[0]
+    groups = length_groups(laboratory.test_sources(model, laboratory.test_set(model)))
+    return [f"CH-18, CH-32, CH-55: {groups.shortage}"] if groups.shortage else []
+
+
 def report(laboratory: Laboratory) -> Findings:
     models = trainings(laboratory.settings)
     set_name = laboratory.test_set(models[0])

@@ -50,10 +50,21 @@ def trainings(settings: Settings) -> list[Training]:
     return found
 
 
+def foresee(laboratory: Laboratory) -> list[str]:
+    model = trainings(laboratory.settings)[0]
+    cap = _cap(laboratory, model)
+    idle = _idle_cap(_share_longer(laboratory.train_sources(model), cap), cap)
+    groups = length_groups(laboratory.test_sources(model, laboratory.test_set(model)))
+    return [
+        *([f"CH-30, CH-31: {idle}"] if idle else []),
+        *([f"CH-18, CH-32: {groups.shortage}"] if groups.shortage else []),
+    ]
+
+
 def report(laboratory: Laboratory) -> Findings:
     models = trainings(laboratory.settings)
     set_name = laboratory.test_set(models[0])
-    caps = [laboratory.place(training, laboratory.seeds[0]).recipe.data.filters.max_length for training in models]
+    caps = [_cap(laboratory, training) for training in models]
     short, long = caps[0], caps[-1]
     samples = [
         laboratory.sample(training, set_name, _ALL)._replace(label=f"{system}-{cap}")
@@ -88,6 +99,10 @@ def report(laboratory: Laboratory) -> Findings:
     )
 
 
+def _cap(laboratory: Laboratory, training: Training) -> int:
+    return laboratory.place(training, laboratory.seeds[0]).recipe.data.filters.max_length
+
+
 def _cap_note(short: int, long: int, sources: Sequence[str]) -> str:
     """What the caps count, and how they stand to the paper's and to the test set."""
     first, second = _PAPER_CAPS
@@ -110,10 +125,15 @@ def _unless_idle(cut: float, cap: int, verdict: Verdict) -> Verdict:
         rule=f"{verdict.rule}; cannot be tested at this scale: fewer than {_LEAST_CUT:.0%} of the training sentences "
         "have more words in the source than the shorter cap"
     )
+    idle = _idle_cap(cut, cap)
+    return verdict._replace(outcome=UNTESTABLE, reason=f"{idle}. {verdict.reason}") if idle else verdict
+
+
+def _idle_cap(cut: float, cap: int) -> str:
+    """Why a cap that leaves out this share of the training text shows nothing; empty if it may."""
     if cut >= _LEAST_CUT:
-        return verdict
-    reason = f"a cap of {cap} words leaves out {cut:.1%} of the training sentences; {_LEAST_CUT:.0%} or more are needed"
-    return verdict._replace(outcome=UNTESTABLE, reason=f"{reason}. {verdict.reason}")
+        return ""
+    return f"a cap of {cap} words leaves out {cut:.1%} of the training sentences; {_LEAST_CUT:.0%} or more are needed"
 
 
 def _bleu_table(
