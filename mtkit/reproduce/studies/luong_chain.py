@@ -148,7 +148,8 @@ def _table(chain: Sequence[Sample], bleu: Sequence[Measured], set_name: str) -> 
         "The paper: tokenised BLEU on newstest2014, English to German; its ensemble is of eight. The chapter has 1.2 "
         "for input feeding, as what is lost without it; the paper's gain is 1.3, and 1.0 from German to English. The "
         "chapter's 17.57 for local-p is not the paper's figure. Its 25.9 against 24.9 for the ensemble is the paper's "
-        f"Table 2, of newstest2015. Ours: sacreBLEU on the test set {set_name}; compare the directions alone. {signature(chain[0])}"
+        f"Table 2, of newstest2015. Ours: sacreBLEU on the test set {set_name}; compare the directions alone. "
+        f"{signature(chain[0])}"
     )
     header = (
         *("system", "chapter", "chapter, gain", "paper", "paper, gain", "ours", "ours, gain"),

@@ -127,8 +127,8 @@ def report(laboratory: Laboratory) -> Findings:
         "The paper's figures are tokenised BLEU on newstest2014, English to German, before <unk> is replaced. Of the "
         "chapter's four, 17.32 is the paper's 17.3; the other three are not its figures: they order dot and general "
         "the other way, and for concat the paper prints no BLEU. Location with a local window is in neither. Ours: "
-        f"sacreBLEU on {set_name}; only the order can be compared. Alignment error: of the attention on the "
-        f"references, against the right links where the corpus has them. {signature(dot)}"
+        f"sacreBLEU on the test set {set_name}; only the order can be compared. Alignment error: of the attention on "
+        f"the references, against the right links where the corpus has them. {signature(dot)}"
     )
     bars = {score: [bar(bleu[_label(kind, score)]) for kind in KINDS] for score in SCORES}
     figure = bar_figure(bars, [kind.replace("_", "-") for kind in KINDS], y_label="BLEU")

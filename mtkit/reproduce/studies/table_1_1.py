@@ -90,8 +90,8 @@ def report(laboratory: Laboratory) -> Findings:
         [_bars(bleu, caps), curve],
         [
             "The chapter's and the paper's figures are tokenised BLEU on newstest2014, English to French, after "
-            f"training on 348 million words; ours are sacreBLEU on the test set {set_name}. Only the order of the systems can be "
-            "compared, never a number with a number.",
+            f"training on 348 million words; ours are sacreBLEU on the test set {set_name}. Only the order of the "
+            "systems can be compared, never a number with a number.",
             "Where all sentences are scored, for the verdicts too, a model may write <unk>, as in the paper's column "
             "All; where those with an unknown word are left out it may not, as in its column No UNK.",
             _cap_note(short, long, sources),
