@@ -5,10 +5,11 @@ matplotlib is used through its Figure objects alone: no pyplot, so no global sta
 
 from __future__ import annotations
 
+import functools
 import warnings
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -89,6 +90,7 @@ def choose_fonts(texts: Iterable[str]) -> Fonts:
     families = list(default)
     if not needed:
         return Fonts(families, "")
+    _learn_of_new_fonts()
     # Regular upright faces first in each family: one face stands for it. Sans before serif reads better in small print.
     faces = sorted(fontManager.ttflist, key=lambda face: ("Sans" not in face.name, face.style != "normal", face.name))
     tried = set(families)
@@ -106,6 +108,17 @@ def choose_fonts(texts: Iterable[str]) -> Fonts:
             families.append(face.name)
             needed -= found
     return Fonts(families, "".join(map(chr, sorted(needed))))
+
+
+@functools.cache
+def _learn_of_new_fonts() -> None:
+    """matplotlib keeps its list of fonts from one program to the next: one installed since then is not in it."""
+    from matplotlib.font_manager import findSystemFonts, fontManager
+
+    known = {face.fname for face in fontManager.ttflist}
+    for file in sorted(set(findSystemFonts()) - known):
+        with suppress(OSError, RuntimeError):  # a damaged font file is no reason to draw nothing
+            fontManager.addfont(file)
 
 
 def label(name: str) -> str:

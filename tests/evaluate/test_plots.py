@@ -10,6 +10,7 @@ from matplotlib.font_manager import FontProperties, findfont, fontManager, get_f
 from matplotlib.image import imread
 
 from mtkit.errors import RequestError
+from mtkit.evaluate import pictures
 from mtkit.evaluate.pictures import choose_fonts
 from mtkit.evaluate.plots import attention_figure, attention_grid, attention_grid_figure, attention_heatmap
 
@@ -120,6 +121,7 @@ def test_an_svg_is_the_same_each_time(tmp_path):
 
 def test_characters_without_a_font_are_returned_once_and_warn_of_nothing(tmp_path, recwarn, monkeypatch):
     monkeypatch.setattr(fontManager, "ttflist", [face for face in fontManager.ttflist if face.name == "DejaVu Sans"])
+    monkeypatch.setattr(pictures, "_learn_of_new_fonts", lambda: None)
     missing = attention_heatmap([[0.5, 0.5]], ["喜喜", "b"], ["▁欢"], tmp_path / "map.png", title="欢")
     assert sorted(missing) == sorted("喜欢")
     assert len(recwarn) == 0
@@ -127,6 +129,7 @@ def test_characters_without_a_font_are_returned_once_and_warn_of_nothing(tmp_pat
 
 
 def test_han_characters_are_drawn_or_named_without_warnings(tmp_path, recwarn):
+    missing = attention_heatmap([[0.5, 0.5]], ["喜", "欢"], ["x"], tmp_path / "map.png")
     known = {
         character
         for character in "喜欢"
@@ -134,7 +137,6 @@ def test_han_characters_are_drawn_or_named_without_warnings(tmp_path, recwarn):
         if not face.name.startswith(("Last Resort", "STIX", "cm"))
         and ord(character) in get_font(face.fname).get_charmap()
     }
-    missing = attention_heatmap([[0.5, 0.5]], ["喜", "欢"], ["x"], tmp_path / "map.png")
     assert set(missing) == set("喜欢") - known
     assert len(recwarn) == 0
 
@@ -159,6 +161,16 @@ def test_an_installed_font_is_taken_for_what_the_default_lacks():
     assert choose_fonts([token]).missing == ""
     label = attention_figure([[1.0]], [token], ["a"]).axes[0].get_xticklabels()[0]
     assert fonts_with(token, label.get_fontfamily())
+
+
+def test_a_font_installed_since_matplotlib_made_its_list_is_found(monkeypatch):
+    token = character_only_in_stix()
+    having = {face.fname for face in fontManager.ttflist if ord(token) in get_font(face.fname).get_charmap()}
+    new = next(face.fname for face in fontManager.ttflist if face.name == "STIXGeneral")
+    monkeypatch.setattr(fontManager, "ttflist", [face for face in fontManager.ttflist if face.fname not in having])
+    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: [new])
+    pictures._learn_of_new_fonts.cache_clear()
+    assert choose_fonts([token]).missing == ""
 
 
 def test_the_end_of_a_long_title_has_its_font_too():
