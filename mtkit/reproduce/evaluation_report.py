@@ -93,9 +93,9 @@ def as_text(members: Sequence[LoadedModel], reports: Sequence[SetReport], beam_s
         for score in report.scores:
             lines.append(f"  {score.name:<10} {_with_interval(score):<14}  {score.signature}")
             lines += [f"  {'':<10} {score.details}"] if score.details else []
-        for score in report.known.scores if report.known else ():
-            where = f"on the {report.known.n_segments:,} without unknown words" if report.known else ""
-            lines.append(f"  {score.name:<10} {_with_interval(score):<14}  {where}")
+        if report.known:
+            where = f"on the {report.known.n_segments:,} without unknown words"
+            lines += [f"  {each.name:<10} {_with_interval(each):<14}  {where}" for each in report.known.scores]
         ours, theirs = report.repetition
         lines.append(f"  repeated words {ours:.1f} % (references {theirs:.1f} %)")
         if report.alignment_error is not None:
