@@ -110,6 +110,11 @@ class DataSection(Section):
     test: dict[Name, Source] = Field(default_factory=dict, description="test sets by name, for mtkit evaluate")
     filters: FilterSection = FilterSection()
 
+    @property
+    def train_bitexts(self) -> list[FilePair | str]:
+        """The sources of `train`, also where it is a single one."""
+        return list(self.train) if isinstance(self.train, list) else [self.train]
+
 
 class TextSection(Section):
     """How text becomes tokens; learned by SentencePiece and kept inside the run folder."""

@@ -140,9 +140,8 @@ def _corpus(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
 
 
 def _learned_from(data: DataSection) -> list[str]:
-    train = data.train if isinstance(data.train, list) else [data.train]
     share = f", {100 * data.share:g}% of it" if data.share < 1 else ""
-    texts = [f"train: {_text_name(source, data)}{share}" for source in train]
+    texts = [f"train: {_text_name(source, data)}{share}" for source in data.train_bitexts]
     return [*texts, f"dev: {_text_name(data.dev, data)}"]
 
 

@@ -103,8 +103,7 @@ def _corpus(laboratory: Laboratory, places: Sequence[Place]) -> list[str]:
     lines = []
     for place in places:
         data = place.recipe.data
-        train = data.train if isinstance(data.train, list) else [data.train]
-        texts = [("train", each) for each in train] + [("dev", data.dev), *data.test.items()]
+        texts = [("train", each) for each in data.train_bitexts] + [("dev", data.dev), *data.test.items()]
         for name, source in texts:
             files = source if isinstance(source, str) else f"{source.src}, {source.trg}"
             lines.append(f"{name}: {files} ({data.src}-{data.trg}, {laboratory.n_pairs(data, source):,} pairs)")

@@ -302,8 +302,7 @@ class Laboratory:
     def train_sources(self, training: Training, most: int = 100_000) -> list[str]:
         """The first source sentences of a training's bitext, before its filters."""
         data = self.place(training, self.seeds[0]).recipe.data
-        sources = data.train if isinstance(data.train, list) else [data.train]
-        pairs = itertools.chain(*(_open(data, source).pairs() for source in sources))
+        pairs = itertools.chain(*(_open(data, source).pairs() for source in data.train_bitexts))
         return [src for src, _ in itertools.islice(pairs, most)]
 
     def sample(self, training: Training, set_name: str, search: Search | None = None) -> Sample:

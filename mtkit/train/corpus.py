@@ -39,9 +39,8 @@ def open_corpora(data: DataSection) -> Corpora:
     def open_one(source: object) -> Bitext:
         return open_bitext(source, src=data.src, trg=data.trg, root=root)  # type: ignore[arg-type]
 
-    sources = data.train if isinstance(data.train, list) else [data.train]
     # All are opened first: a mistyped test set is found before a long training text is counted.
-    whole, dev = tuple(open_one(source) for source in sources), open_one(data.dev)
+    whole, dev = tuple(open_one(source) for source in data.train_bitexts), open_one(data.dev)
     train = whole if data.share == 1 else tuple(Thinned(bitext, data.share) for bitext in whole)
     tests = {name: open_one(source) for name, source in data.test.items()}
     n_held_out = {name: check_aligned(bitext) for name, bitext in {"dev": dev, **tests}.items()}
