@@ -232,7 +232,7 @@ def test_the_caps_and_the_longest_sentence_are_those_of_the_recipes_and_of_the_t
     notes = " ".join(found.notes)
     assert "The caps are 12 and 20 tokens on either side" in notes and "in the paper they are 30 and 50" in notes
     assert f"the longest source of the test set has {longest} words" in notes
-    assert "ours are sacreBLEU on news." in notes
+    assert "ours are sacreBLEU on the test set news." in notes
 
 
 # What the papers print of the rows of a table, and the chapter where it prints other figures or says something else of
