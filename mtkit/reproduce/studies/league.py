@@ -41,10 +41,12 @@ _PARAMETERS = {"toy": 2_400_000, "multi30k": 8_000_000}
 _MINUTES = {"toy": 3, "multi30k": 20}
 _FAMILIES = ("RNNsearch", "ConvS2S", "Transformer")
 _SHARE = 0.1  # of the bitext, for the trainings on little
+# On toy scale three quarters of the recipes' updates, so that twelve trainings end within half an hour.
+_TOY_UPDATES = {label: 750 if label in ("ByteNet", "ConvS2S", "Transformer") else 2250 for label in _SYSTEMS}
 _LITTLE_UPDATES = {
-    "toy": {"RNNsearch": 1500, "ConvS2S": 500, "Transformer": 500},
+    "toy": {"RNNsearch": 1125, "ConvS2S": 375, "Transformer": 375},
     "multi30k": {"RNNsearch": 1000, "ConvS2S": 1000, "Transformer": 1600},
-}  # about half of the recipes': five times the passes
+}  # about half as many: five times the passes
 _SMALL, _BIG = "Transformer, a quarter", "Transformer big"
 _DISTANCES = (5, 10, 20, 50, 100)
 _RECALLED = 0.5  # accuracy at which a symbol counts as recalled
@@ -73,21 +75,24 @@ _PUBLISHED = {
 
 def trainings(settings: Settings) -> list[Training]:
     if settings.scale == "paper":
-        systems = [Training(label, f"wmt14/{name}.yaml") for label, name in _WMT14.items()]
-        systems.append(Training(_BIG, "wmt14/transformer_big.yaml"))
+        systems = [Training(label, f"wmt14/{name}.yaml", WMT_EN_DE) for label, name in _WMT14.items()]
+        systems.append(Training(_BIG, "wmt14/transformer_big.yaml", WMT_EN_DE))
     else:
-        n_parameters = _PARAMETERS[settings.scale]
-        own: tuple[str, ...] = ()
-        if settings.match == "time":
-            own = ("train.updates=null", f"train.max_minutes={_MINUTES[settings.scale]}")
-        matched = n_parameters if settings.match == "params" else None
-        files = {label: f"{settings.scale}/{name}.yaml" for label, name in _SYSTEMS.items()}
-        systems = [Training(label, file, own, matched) for label, file in files.items()]
-        if matched is not None:
-            systems.append(Training(_SMALL, files["Transformer"], own, n_parameters // 4))
-    if settings.scale == "paper":
-        systems = [each._replace(overrides=WMT_EN_DE) for each in systems]
+        systems = [_matched(settings, label) for label in _SYSTEMS]
+        if settings.match == "params":
+            small = _PARAMETERS[settings.scale] // 4
+            systems.append(_matched(settings, "Transformer")._replace(label=_SMALL, n_parameters=small))
     return [*systems, *(_on_little(settings, each) for each in systems if each.label in _FAMILIES)]
+
+
+def _matched(settings: Settings, label: str) -> Training:
+    """A system with as many parameters as the others, or with as many minutes."""
+    training = Training(label, f"{settings.scale}/{_SYSTEMS[label]}.yaml")
+    if settings.match == "time":
+        return training._replace(overrides=("train.updates=null", f"train.max_minutes={_MINUTES[settings.scale]}"))
+    if settings.scale == "toy":
+        training = training._replace(overrides=(f"train.updates={_TOY_UPDATES[label]}",))
+    return training._replace(n_parameters=_PARAMETERS[settings.scale])
 
 
 def _on_little(settings: Settings, training: Training) -> Training:
