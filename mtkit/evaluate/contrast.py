@@ -6,7 +6,7 @@ the same rows, so that what makes a segment hard for all of them does not count 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,16 +25,25 @@ class Term(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """A weighted sum of BLEU scores."""
+    """A weighted sum of BLEU scores, or another value made of them."""
 
     scores: tuple[float, ...]  # BLEU of each term, without its weight
     value: float
     low: float  # 95% bootstrap interval of the value
     high: float
+    by_seed: tuple[float, ...]  # the value of each seed alone
 
 
-def contrast(terms: Sequence[Term], references: Sequence[str], *, trg_lang: str | None = None) -> Contrast:
-    """The weighted sum of the terms' BLEU.
+def contrast(
+    terms: Sequence[Term],
+    references: Sequence[str],
+    *,
+    trg_lang: str | None = None,
+    value_of: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> Contrast:
+    """The weighted sum of the terms' BLEU; the terms have as many seeds.
+
+    value_of: another value, from the BLEU of the terms, [terms, …] to […]; their weights count for nothing then.
 
     Raises: RequestError as `corpus_scores`.
     """
@@ -42,7 +51,7 @@ def contrast(terms: Sequence[Term], references: Sequence[str], *, trg_lang: str 
     random = np.random.default_rng(_SEED)
     drawn: dict[tuple[int, ...], np.ndarray] = {}
     counted: dict[int, list[np.ndarray]] = {}
-    scores, resampled = [], np.zeros(BOOTSTRAP_SAMPLES)
+    whole, resampled = [], []
     for term in terms:
         rows = tuple(term.rows)
         if rows not in drawn:
@@ -50,9 +59,17 @@ def contrast(terms: Sequence[Term], references: Sequence[str], *, trg_lang: str 
         if id(term.hypotheses) not in counted:
             counted[id(term.hypotheses)] = [segment_counts(lines, references, settings) for lines in term.hypotheses]
         seeds = counted[id(term.hypotheses)]
-        scores.append(float(np.mean([total_bleu(counts[list(rows)].sum(0)) for counts in seeds])))
-        for number, sample in enumerate(drawn[rows]):
-            resampled[number] += term.weight * np.mean([total_bleu(counts[sample].sum(0)) for counts in seeds])
-    low, high = np.percentile(resampled, [2.5, 97.5])
-    value = sum(term.weight * score for term, score in zip(terms, scores, strict=True))
-    return Contrast(tuple(scores), value, float(low), float(high))
+        whole.append([total_bleu(counts[list(rows)].sum(0)) for counts in seeds])
+        resampled.append([np.mean([total_bleu(counts[sample].sum(0)) for counts in seeds]) for sample in drawn[rows]])
+    weights = np.array([term.weight for term in terms])
+    value_of = value_of or (lambda scores: np.tensordot(weights, scores, axes=1))
+    by_seed = np.array(whole)
+    scores = by_seed.mean(axis=1)
+    low, high = np.percentile(value_of(np.array(resampled)), [2.5, 97.5])
+    return Contrast(
+        tuple(scores.tolist()),
+        float(value_of(scores)),
+        float(low),
+        float(high),
+        tuple(np.atleast_1d(value_of(by_seed)).tolist()),
+    )

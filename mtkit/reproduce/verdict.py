@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from mtkit.errors import RequestError
-from mtkit.evaluate.bleu import MIN_SEGMENTS, NamedLines, ScoreSettings, paired_scores
+from mtkit.evaluate.bleu import BOOTSTRAP_SAMPLES, MIN_SEGMENTS, NamedLines, ScoreSettings, paired_scores
 from mtkit.evaluate.contrast import Contrast, Term, contrast
 from mtkit.evaluate.length import LengthGroups
 
@@ -30,31 +30,32 @@ BEATS_RULE = f"shown: {_TESTED}, {_ONE_SEED}; contradicted: the same the other w
 SAME_MODEL_RULE = (
     f"shown: {_TESTED}; contradicted: the same the other way round; otherwise not shown; the models are the same"
 )
+_EVERY_SEED = "and so does each seed's value"
 FALLS_RULE = (
-    "shown: the 95% bootstrap interval of BLEU on short less BLEU on long sentences lies above 0; contradicted: below "
-    "0; otherwise not shown"
+    f"shown: the 95% bootstrap interval of BLEU on short less BLEU on long sentences lies above 0, {_EVERY_SEED}; "
+    "contradicted: below 0; otherwise not shown"
 )
 FLAT_RULE = (
-    "shown: the fixed vector loses BLEU from short to long sentences, and more than the other system (95% bootstrap "
-    f"intervals above 0), which keeps {FLAT_SHARE:.0%} of its BLEU or more; contradicted: the other loses more; "
-    "otherwise not shown"
+    "shown: the fixed vector loses BLEU from short to long sentences (95% bootstrap interval above 0), and the other "
+    f"system keeps {FLAT_SHARE:.0%} of its BLEU or more and a larger share than the fixed vector (interval of the "
+    f"difference above 0, {_EVERY_SEED}); contradicted: it keeps a smaller share; otherwise not shown"
 )
 GAIN_RULE = (
-    "shown: the 95% bootstrap interval of the difference between the two gains lies above 0, "
+    f"shown: the 95% bootstrap interval of the difference between the two gains lies above 0, {_EVERY_SEED}, "
     f"{_ONE_SEED}; contradicted: the same below 0; otherwise not shown"
 )
 EXACT_RULE = "shown: the computed values are as stated; contradicted: they are not"
 LOSS_RULE = (
-    "shown: the 95% bootstrap interval of each loss lies below the limit; contradicted: one lies above it; otherwise "
-    "not shown"
+    f"shown: the 95% bootstrap interval of each loss lies below the limit, {_EVERY_SEED}; contradicted: one lies above "
+    "it; otherwise not shown"
 )
 LOSS_RULE_OF_TRAININGS = (
     f"{LOSS_RULE}; with a single seed also {SEED_MARGIN:g} BLEU or more from the limit, for the interval knows nothing "
     "of the training's chance"
 )
 INTERVAL_RULE = (
-    "shown: the 95% bootstrap interval of the mean over the sentences lies above 0; contradicted: below 0; otherwise "
-    "not shown"
+    f"shown: the 95% bootstrap interval of the mean over the sentences lies above 0, {_EVERY_SEED}; contradicted: "
+    "below 0; otherwise not shown"
 )
 UNTESTABLE: Outcome = "cannot be tested at this scale"
 
@@ -182,7 +183,7 @@ def falls_with_length(claim: str, statement: str, sample: Sample, groups: Length
     if groups.shortage:
         return Verdict(claim, statement, UNTESTABLE, groups.shortage, FALLS_RULE)
     fall = contrast(_fall(sample, groups), sample.references, trg_lang=sample.trg_lang)
-    outcome = _above_zero(fall)
+    outcome = side(fall)
     reason = (
         f"{sample.label}: {fall.scores[0]:.2f} BLEU on {groups.short_words} words, {fall.scores[1]:.2f} on "
         f"{groups.long_words}; fall {fall.value:.2f} (95% interval {fall.low:.2f} to {fall.high:.2f})"
@@ -195,20 +196,19 @@ def stays_flat(claim: str, statement: str, flat: Sample, steep: Sample, groups: 
     if groups.shortage:
         return Verdict(claim, statement, UNTESTABLE, groups.shortage, FLAT_RULE)
     check_same_text(flat, steep)
-    terms = [*_fall(steep, groups), *_fall(flat, groups, sign=-1)]
-    found = contrast(terms, flat.references, trg_lang=flat.trg_lang)
+    terms = [*_fall(flat, groups), *_fall(steep, groups)]
+    found = contrast(terms, flat.references, trg_lang=flat.trg_lang, value_of=_more_kept)
     fall = contrast(_fall(steep, groups), steep.references, trg_lang=steep.trg_lang)
-    steep_short, steep_long, flat_short, flat_long = found.scores
-    kept = flat_long / flat_short if flat_short else 0.0
-    outcome: Outcome = "not shown"
-    if found.high < 0:
-        outcome = "contradicted"
-    elif found.low > 0 and fall.low > 0 and kept >= FLAT_SHARE:
-        outcome = "shown"
+    flat_short, flat_long, steep_short, steep_long = found.scores
+    kept, steep_kept = _kept(flat_short, flat_long).item(), _kept(steep_short, steep_long).item()
+    outcome = side(found)
+    if outcome == "shown" and (side(fall) != "shown" or kept < FLAT_SHARE):
+        outcome = "not shown"
     reason = (
         f"from {groups.short_words} to {groups.long_words} words {steep.label} goes from {steep_short:.2f} to "
-        f"{steep_long:.2f} BLEU, {flat.label} from {flat_short:.2f} to {flat_long:.2f} ({kept:.0%} kept); the falls "
-        f"differ by {found.value:.2f} (95% interval {found.low:.2f} to {found.high:.2f})"
+        f"{steep_long:.2f} BLEU ({steep_kept:.0%} kept), {flat.label} from {flat_short:.2f} to {flat_long:.2f} "
+        f"({kept:.0%} kept); the shares differ by {100 * found.value:.0f} points (95% interval {100 * found.low:.0f} "
+        f"to {100 * found.high:.0f})"
     )
     return _unless_untestable(
         Verdict(claim, statement, outcome, reason, FLAT_RULE, {**_numbers_of(found), "kept": kept}), flat, steep
@@ -230,7 +230,7 @@ def gains_more(claim: str, statement: str, more: tuple[Sample, Sample], less: tu
     found = contrast(terms, more[0].references, trg_lang=more[0].trg_lang)
     outcome: Outcome = "not shown"
     if len(more[0].hypotheses) > 1 or abs(found.value) >= SEED_MARGIN:
-        outcome = _above_zero(found)
+        outcome = side(found)
     first, second, third, fourth = found.scores
     reason = (
         f"{more[0].label} gains {first - second:+.2f} BLEU over {more[1].label}, {less[0].label} {third - fourth:+.2f} "
@@ -258,8 +258,7 @@ def loses_less_than(
         terms = [Term(1, whole.hypotheses, every), Term(-1, other.hypotheses, every)]
         found = contrast(terms, whole.references, trg_lang=whole.trg_lang)
         is_far = abs(found.value - limit) >= margin
-        outcome: Outcome = "shown" if found.high < limit else "contradicted" if found.low > limit else "not shown"
-        outcomes.append(outcome if is_far else "not shown")
+        outcomes.append(_opposite(side(found, limit)) if is_far else "not shown")
         numbers.append(_numbers_of(found))
         parts.append(f"{other.label} loses {found.value:.2f} ({found.low:.2f} to {found.high:.2f})")
     reason = f"of {whole.label}: {'; '.join(parts)}; BLEU with 95% intervals, the limit is {limit:g}"
@@ -274,18 +273,25 @@ def exactly(claim: str, statement: str, holds: bool, reason: str) -> Verdict:
     return Verdict(claim, statement, "shown" if holds else "contradicted", reason, EXACT_RULE)
 
 
-def interval_above_zero(claim: str, statement: str, values: np.ndarray, what: str) -> Verdict:
-    """The verdict on a claim that a quantity, measured once for each sentence, is above 0: see INTERVAL_RULE."""
+def interval_above_zero(claim: str, statement: str, values: np.ndarray, what: str, *samples: Sample) -> Verdict:
+    """The verdict on a claim that a quantity is above 0: see INTERVAL_RULE.
+
+    Args:
+        values: measured once for each sentence, or once with each seed; [sentences] or [seeds, sentences].
+        samples: of the models that it was measured on, where they were trained.
+    """
+    by_seed = np.atleast_2d(values)
+    values = by_seed.mean(axis=0)
     if len(values) < MIN_SEGMENTS:
         reason = f"{what}: {len(values)} sentences to measure it on are too few, {MIN_SEGMENTS} are needed"
         return Verdict(claim, statement, UNTESTABLE, reason, INTERVAL_RULE)
     random = np.random.default_rng(12345)
-    means = random.choice(values, size=(1000, len(values))).mean(axis=1)
-    low, high = np.percentile(means, [2.5, 97.5])
-    outcome: Outcome = "shown" if low > 0 else "contradicted" if high < 0 else "not shown"
-    reason = f"{what}: mean {values.mean():.3f} over {len(values)} sentences (95% interval {low:.3f} to {high:.3f})"
-    numbers = {"difference": float(values.mean()), "low": float(low), "high": float(high)}
-    return Verdict(claim, statement, outcome, reason, INTERVAL_RULE, numbers)
+    means = random.choice(values, size=(BOOTSTRAP_SAMPLES, len(values))).mean(axis=1)
+    low, high = map(float, np.percentile(means, [2.5, 97.5]))
+    found = Contrast((), float(values.mean()), low, high, tuple(by_seed.mean(axis=1).tolist()))
+    reason = f"{what}: mean {found.value:.3f} over {len(values)} sentences (95% interval {low:.3f} to {high:.3f})"
+    verdict = Verdict(claim, statement, side(found), reason, INTERVAL_RULE, _numbers_of(found))
+    return _unless_untestable(verdict, *samples) if samples else verdict
 
 
 def _fall(sample: Sample, groups: LengthGroups, sign: int = 1) -> list[Term]:
@@ -298,8 +304,29 @@ def _unless_untestable(verdict: Verdict, *samples: Sample) -> Verdict:
     return verdict._replace(outcome=UNTESTABLE, reason=f"{verdict.reason}; {obstacle}") if obstacle else verdict
 
 
-def _above_zero(found: Contrast) -> Outcome:
-    return "shown" if found.low > 0 else "contradicted" if found.high < 0 else "not shown"
+def _more_kept(scores: np.ndarray) -> np.ndarray:
+    """How much larger a share of its BLEU on short sentences the first system keeps on long ones than the second;
+    `scores` are [first short, first long, second short, second long].
+    """
+    return _kept(scores[0], scores[1]) - _kept(scores[2], scores[3])
+
+
+def _kept(short: np.ndarray | float, long: np.ndarray | float) -> np.ndarray:
+    return np.divide(long, short, out=np.zeros(np.shape(short)), where=np.greater(short, 0))
+
+
+def side(found: Contrast, limit: float = 0.0) -> Outcome:
+    """On which side of a limit a value lies with its interval and with every seed: shown above, contradicted below."""
+    if found.low > limit and min(found.by_seed) > limit:
+        return "shown"
+    if found.high < limit and max(found.by_seed) < limit:
+        return "contradicted"
+    return "not shown"
+
+
+def _opposite(outcome: Outcome) -> Outcome:
+    opposites: dict[Outcome, Outcome] = {"shown": "contradicted", "contradicted": "shown"}
+    return opposites.get(outcome, outcome)
 
 
 def _numbers_of(found: Contrast) -> dict[str, float]:

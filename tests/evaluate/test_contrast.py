@@ -60,6 +60,28 @@ def test_seeds_are_averaged() -> None:
     assert found.value == pytest.approx(np.mean(scores), abs=1e-9)
 
 
+def test_the_value_of_each_seed_is_that_of_its_own_translations() -> None:
+    middle = spoiled(REFERENCES, 0.3, 3)
+    found = contrast([Term(2, [GOOD, BAD], range(120)), Term(-1, [BAD, middle], range(120))], REFERENCES)
+    good, bad, between = (sacrebleu.corpus_bleu(lines, [REFERENCES]).score for lines in (GOOD, BAD, middle))
+    assert found.by_seed == pytest.approx((2 * good - bad, 2 * bad - between), abs=1e-9)
+    assert found.value == pytest.approx(np.mean(found.by_seed), abs=1e-9)
+
+
+def test_another_value_than_a_sum_is_computed_in_every_resample() -> None:
+    """A quotient: of a system and itself it is 1 everywhere, however little it scores."""
+    terms = [Term(1, [BAD], range(120)), Term(1, [list(BAD)], range(120))]
+    found = contrast(terms, REFERENCES, value_of=lambda scores: scores[0] / scores[1])
+    assert (found.value, found.low, found.high, found.by_seed) == (1, 1, 1, (1,))
+    halves = [Term(1, [BAD], range(60)), Term(1, [BAD], range(60, 120))]
+    found = contrast(halves, REFERENCES, value_of=lambda scores: scores[0] / scores[1])
+    first, second = (
+        sacrebleu.corpus_bleu(BAD[rows], [REFERENCES[rows]]).score for rows in (slice(0, 60), slice(60, 120))
+    )
+    assert found.value == pytest.approx(first / second)
+    assert found.low < found.value < found.high
+
+
 def test_the_interval_of_one_system_is_about_that_of_sacrebleu() -> None:
     """Two bootstraps of the same thing from other random numbers: half widths agree to a tenth."""
     found = contrast([Term(1, [BAD], range(120))], REFERENCES)

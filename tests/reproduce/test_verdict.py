@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+import sacrebleu
 
 from mtkit.errors import RequestError
 from mtkit.evaluate.bleu import MIN_SEGMENTS
@@ -100,6 +101,7 @@ def test_a_training_that_the_clock_cut_decides_nothing_against_one_that_it_did_n
         gains_more("CH-128", "gains", (whole, cut), (MIDDLE, BAD)),
         loses_less_than("CH-86", "loses", whole, [cut], 1.0),
         stays_flat("CH-32", "flat", whole, sample("steep", 0.1, 0.7)._replace(cut_after=(4.0,)), GROUPS),
+        interval_above_zero("CH-12", "above", np.ones(MIN_SEGMENTS), "ones", whole, cut),
     ):
         assert verdict.outcome == "cannot be tested at this scale"
         assert "not all alike: " in verdict.reason and "after 4 minutes" in verdict.reason
@@ -119,7 +121,7 @@ def test_a_few_sentences_decide_nothing() -> None:
         beats("CH-30", "beats", (good, bad)),
         gains_more("CH-128", "gains", (good, bad), (middle, bad)),
         loses_less_than("CH-86", "loses", good, [bad], 1.0),
-        interval_above_zero("CH-35", "above", np.ones(MIN_SEGMENTS - 1), "ones"),
+        interval_above_zero("CH-35", "above", np.ones((2, MIN_SEGMENTS - 1)), "ones"),
         interval_above_zero("CH-35", "above", np.array([]), "nothing"),
     ):
         assert verdict.outcome == "cannot be tested at this scale"
@@ -149,6 +151,43 @@ def test_flat_beside_steep_is_shown_only_if_it_keeps_its_bleu() -> None:
     falling = stays_flat("CH-32", "flat", sample("falling", 0.1, 0.4), steep, GROUPS)
     assert falling.outcome == "not shown", "it falls less than the other, but it falls"
     assert stays_flat("CH-32", "flat", steep, GOOD, GROUPS).outcome == "contradicted"
+
+
+def test_what_falls_is_the_share_that_is_kept() -> None:
+    """A fixed vector that has learned little can lose little: it keeps less of it all the same."""
+    weak = sample("weak", 0.6, 0.95)
+    strong = sample("strong", 0.02, 0.12)
+    scores = [
+        sacrebleu.corpus_bleu(each.hypotheses[0][rows], [REFERENCES[rows]]).score
+        for each in (weak, strong)
+        for rows in (slice(0, 60), slice(60, 120))
+    ]
+    assert scores[0] - scores[1] < scores[2] - scores[3], "it loses fewer points than the other"
+    verdict = stays_flat("CH-32", "flat", strong, weak, GROUPS)
+    assert verdict.numbers["kept"] == pytest.approx(scores[3] / scores[2])
+    assert verdict.numbers["difference"] == pytest.approx(scores[3] / scores[2] - scores[1] / scores[0])
+    assert verdict.outcome == "shown"
+    assert stays_flat("CH-32", "flat", weak, strong, GROUPS).outcome == "contradicted"
+
+
+def test_seeds_that_disagree_show_nothing_whatever_their_mean() -> None:
+    """Of two seeds one gains much and the other loses: the mean is far above 0."""
+    split = Sample("split", [GOOD.hypotheses[0], BAD.hypotheses[0]], REFERENCES, "de")
+    middle = sample("middle", 0.45, 0.45, 1, 2)
+    good = sample("good", 0.1, 0.1, 1, 2)
+    gain = gains_more("CH-13", "more", (split, middle), (middle, middle))
+    assert gain.numbers["low"] > 0 and gain.outcome == "not shown"
+    assert gains_more("CH-13", "more", (good, middle), (middle, middle)).outcome == "shown"
+    loss = loses_less_than("CH-86", "less", middle, [split], 1.0)
+    assert loss.numbers["high"] < 1 and loss.outcome == "not shown"
+    steep, rising = sample("steep", 0.1, 0.7).hypotheses[0], sample("rising", 0.3, 0.2).hypotheses[0]
+    falling = Sample("falling", [steep, rising], REFERENCES, "de")
+    fall = falls_with_length("CH-18", "falls", falling, GROUPS)
+    assert fall.numbers["low"] > 0 and fall.outcome == "not shown"
+    values = np.array([[3.0] * MIN_SEGMENTS, [-1.0] * MIN_SEGMENTS])
+    mean = interval_above_zero("CH-12", "above", values, "of two")
+    assert (mean.numbers["difference"], mean.outcome) == (1.0, "not shown")
+    assert interval_above_zero("CH-12", "above", values + 1.5, "of two").outcome == "shown"
 
 
 def test_short_text_cannot_test_a_claim_about_length() -> None:

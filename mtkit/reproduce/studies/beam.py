@@ -12,7 +12,7 @@ from mtkit.reproduce.bleu_rows import measured_bleu, point, signature
 from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Search, Translated
 from mtkit.reproduce.study import Settings, Training
-from mtkit.reproduce.verdict import Outcome, Sample, Verdict, beats, compare, exactly
+from mtkit.reproduce.verdict import UNTESTABLE, Outcome, Sample, Verdict, beats, compare, exactly, side
 
 TITLE = "Beam search: how wide, with which length penalty, with how many models"
 SUBJECT = (
@@ -119,7 +119,7 @@ def _early_gain(samples: Sequence[Sample]) -> Verdict:
     statement, rule = (
         "a beam of 2 has most of the gain of 12",
         "shown: a beam of 12 beats greedy search, and BLEU with a beam of 2 lies above the middle between the two (95% "
-        "bootstrap interval); contradicted: below; otherwise not shown",
+        "bootstrap interval, and with every seed); contradicted: below; otherwise not shown",
     )
     greedy, _, wide = samples
     gain = compare(wide, greedy, same_model=True)
@@ -128,7 +128,9 @@ def _early_gain(samples: Sequence[Sample]) -> Verdict:
     found = contrast(terms, greedy.references, trg_lang=greedy.trg_lang)
     outcome: Outcome = "not shown"
     if gain.outcome == "shown":
-        outcome = "shown" if found.low > 0 else "contradicted" if found.high < 0 else "not shown"
+        outcome = side(found)
+    elif gain.outcome == UNTESTABLE:
+        outcome = UNTESTABLE
     first, second, third = found.scores
     reason = (
         f"ensemble: {first:.2f}, {second:.2f}, {third:.2f} BLEU with a beam of 1, 2, 12; above the middle by "

@@ -60,6 +60,8 @@ def report(laboratory: Laboratory) -> Findings:
             "the first source word moves the first target word more when the source is read backwards",
             np.log(trained[0]) - np.log(trained[1]),
             "log ratio of the gradients' norms, trained Seq2Seq",
+            samples[0],
+            samples[1],
         ),
         gains_more(
             "CH-13",
@@ -110,7 +112,7 @@ def _gradient_table(
 def _first_word_gradients(
     laboratory: Laboratory, training: Training, translated: Translated, *, trained: bool
 ) -> np.ndarray:
-    """The gradient's norm between the first words of each probed sentence, the mean over the seeds; [sentences]."""
+    """The gradient's norm between the first words of each probed sentence, with each seed; [seeds, sentences]."""
     found = []
     for seed in laboratory.seeds:
         loaded = laboratory.model(training, seed)
@@ -123,7 +125,7 @@ def _first_word_gradients(
         batch = make_batch(src_rows, tokenizers.trg.encode(translated.references[:_N_PROBED]))
         batch = batch.to(next(model.parameters()).device)
         found.append(source_gradients(model, batch, 0)[:, 0].double().cpu().numpy())
-    return np.maximum(np.mean(found, axis=0), 1e-30)  # a gradient of exactly 0 has no logarithm
+    return np.maximum(found, 1e-30)  # a gradient of exactly 0 has no logarithm
 
 
 def _lag_verdict() -> Verdict:
