@@ -17,7 +17,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -192,10 +192,10 @@ def read_pointer(run: Path, pointer: str) -> str | None:
     return name if re.fullmatch(r"[\w-]+", name) else None
 
 
-def remove_old(run: Path, keep: int, protected: Sequence[str]) -> None:
-    """Keep the newest `keep` updates and those `protected` by name; delete the other updates."""
-    for update in list_updates(run)[:-keep]:
-        if f"update-{update}" not in protected:
+def remove_updates(run: Path, except_for: Collection[str]) -> None:
+    """Delete the checkpoints of updates, but for those that are named."""
+    for update in list_updates(run):
+        if f"update-{update}" not in except_for:
             _remove(checkpoints_folder(run) / f"update-{update}")
 
 

@@ -33,6 +33,12 @@ class ModelError(RequestError):
     """A folder that holds no model, or not the one that is needed."""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says first, or its kind where it says nothing."""
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory has run out, in the words of Python, CUDA or torch's CPU allocator."""
     text = str(error)

@@ -111,6 +111,14 @@ class DataSection(Section):
     filters: FilterSection = FilterSection()
 
     @property
+    def sources(self) -> list[tuple[str, FilePair | str]]:
+        """Every source with its key, such as `data.test.news`."""
+        numbers = [f".{index}" for index in range(len(self.train))] if isinstance(self.train, list) else [""]
+        train = [(f"data.train{number}", source) for number, source in zip(numbers, self.train_bitexts, strict=True)]
+        tests = [(f"data.test.{name}", source) for name, source in self.test.items()]
+        return [*train, ("data.dev", self.dev), *tests]
+
+    @property
     def train_bitexts(self) -> list[FilePair | str]:
         """The sources of `train`, also where it is a single one."""
         return list(self.train) if isinstance(self.train, list) else [self.train]

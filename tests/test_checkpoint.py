@@ -23,7 +23,7 @@ from mtkit.checkpoint import (
     load_model,
     read_pointer,
     read_state,
-    remove_old,
+    remove_updates,
     save_checkpoint,
     set_aside,
     tokenizer_fingerprints,
@@ -173,11 +173,16 @@ def test_updates_are_listed_by_number(tmp_path: Path) -> None:
     assert list_updates(tmp_path / "nosuch") == []
 
 
-def test_the_newest_and_the_protected_stay(tmp_path: Path) -> None:
+def test_the_named_stay_and_what_is_no_update(tmp_path: Path) -> None:
     for update in range(1, 7):
         save(tmp_path, update)
-    remove_old(tmp_path, 2, ["update-3", ""])
-    assert sorted(path.name for path in checkpoints_folder(tmp_path).iterdir()) == ["update-3", "update-5", "update-6"]
+    save_checkpoint(tmp_path, "average-1-2", small_tensors(0.0), {}, {"update": 2})
+    remove_updates(tmp_path, except_for=["update-3", "update-6", "", "update-9"])
+    assert sorted(path.name for path in checkpoints_folder(tmp_path).iterdir()) == [
+        "average-1-2",
+        "update-3",
+        "update-6",
+    ]
 
 
 def test_a_damaged_checkpoint_is_put_aside_under_a_name_that_is_no_updates(tmp_path: Path) -> None:

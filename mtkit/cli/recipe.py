@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -11,7 +10,7 @@ import typer
 from mtkit.errors import DataError, RecipeError, RequestError
 
 if TYPE_CHECKING:
-    from mtkit.recipe import DataSection, FilePair, Recipe
+    from mtkit.recipe import Recipe
 
 recipe_app = typer.Typer(no_args_is_help=True, help="Show, check and explain recipes.")
 
@@ -37,11 +36,11 @@ def show(recipe: RecipeFile, overrides: Overrides = None) -> None:
 
 @recipe_app.command("check")
 def check(recipe: RecipeFile, overrides: Overrides = None) -> None:
-    """Check a recipe: its keys and values, the model's sizes, and that its data is there. Trains nothing.
+    """Check a recipe: its keys and values, the model's sizes, and that its data is there, line by line. Trains nothing.
 
     Example: mtkit recipe check recipes/multi30k/transformer.yaml --set data.root=corpora/multi30k
     """
-    from mtkit.data.sources import open_bitext
+    from mtkit.data.sources import check_aligned, open_bitext
     from mtkit.train.experiment import check_recipe
 
     loaded = _load(recipe, overrides)
@@ -50,9 +49,9 @@ def check(recipe: RecipeFile, overrides: Overrides = None) -> None:
         check_recipe(loaded)
     except RequestError as error:
         mistakes.append(f"{recipe}: {error}")
-    for key, source in _sources(loaded.data):
+    for key, source in loaded.data.sources:
         try:
-            open_bitext(source, src=loaded.data.src, trg=loaded.data.trg, root=loaded.data.root or "")
+            check_aligned(open_bitext(source, src=loaded.data.src, trg=loaded.data.trg, root=loaded.data.root or ""))
         except DataError as error:
             mistakes.append(f"{recipe}: {key}: {error}")
     if mistakes:
@@ -100,18 +99,6 @@ def _load(recipe: str, overrides: list[str] | None) -> Recipe:
     from mtkit.recipe import load_recipe
 
     return load_recipe(recipe, overrides or (), parse_model=parse_config)
-
-
-def _sources(data: DataSection) -> Iterator[tuple[str, FilePair | str]]:
-    """Every source of a recipe with its key."""
-    if isinstance(data.train, list):
-        for index, source in enumerate(data.train):
-            yield f"data.train.{index}", source
-    else:
-        yield "data.train", data.train
-    yield "data.dev", data.dev
-    for name, source in data.test.items():
-        yield f"data.test.{name}", source
 
 
 def _print(text: str) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mtkit.data.batch import make_source
-from mtkit.errors import MtkitError, RequestError, is_out_of_memory
+from mtkit.errors import MtkitError, RequestError, first_line, is_out_of_memory
 from mtkit.models import Memory, TranslationModel
 from mtkit.recipe import SearchSection
 from mtkit.search.beam import beam_search
@@ -33,8 +33,8 @@ def memory_explained(src: Tensor) -> Iterator[None]:
     except (RuntimeError, MemoryError) as error:
         if is_out_of_memory(error):
             raise MtkitError(
-                f"out of memory on a batch of {src.size(0)} lines of up to {src.size(1)} tokens; lower --batch-tokens "
-                "or --beam"
+                f"out of memory on a batch of {src.size(0)} lines of up to {src.size(1)} tokens ({first_line(error)}); "
+                "lower --batch-tokens or --beam"
             ) from error
         raise
 
@@ -189,13 +189,20 @@ class Translator:
             warn=warn,
         )
 
-    def translate(self, lines: Sequence[str], *, first_line: int = 1) -> list[Translation]:
-        """One translation for each line, in the order of the lines; `first_line` is for warnings."""
+    def translate(
+        self, lines: Sequence[str], *, first_line: int = 1, before_batch: Callable[[], None] | None = None
+    ) -> list[Translation]:
+        """One translation for each line, in the order of the lines; `first_line` is for warnings.
+
+        What `before_batch` raises, before any of the batches, ends the work.
+        """
         sources = self._source_rows(lines, first_line)
         rows = sources[0]
         found: list[list[Hypothesis]] = [[Hypothesis([], 0.0, 0.0)] for _ in lines]
         with self._in_eval_mode():
             for batch in self._batches(rows):
+                if before_batch is not None:
+                    before_batch()
                 for line, hypotheses in zip(batch, self._search(sources, batch), strict=True):
                     found[line] = hypotheses
         return self._render(lines, rows, found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from tqdm import tqdm
 
 from mtkit.data.sources import Bitext, Thinned, check_aligned, open_bitext
 from mtkit.data.store import TokenStore, build_store
+from mtkit.errors import DataError
 from mtkit.recipe import DataSection, Recipe, TextSection
 from mtkit.text.tokenizer import Tokenizers, learn
 
@@ -32,19 +34,35 @@ class Corpora(NamedTuple):
 def open_corpora(data: DataSection) -> Corpora:
     """Open every bitext that the recipe names and count its lines, before anything is written.
 
-    Raises: DataError for a missing file, unequal line counts or a text of nothing.
+    Raises: DataError, which begins with the recipe's key, for a missing file, unequal line counts or a text of nothing.
     """
     root = Path(data.root or ".")
-
-    def open_one(source: object) -> Bitext:
-        return open_bitext(source, src=data.src, trg=data.trg, root=root)  # type: ignore[arg-type]
-
     # All are opened first: a mistyped test set is found before a long training text is counted.
-    whole, dev = tuple(open_one(source) for source in data.train_bitexts), open_one(data.dev)
-    train = whole if data.share == 1 else tuple(Thinned(bitext, data.share) for bitext in whole)
-    tests = {name: open_one(source) for name, source in data.test.items()}
-    n_held_out = {name: check_aligned(bitext) for name, bitext in {"dev": dev, **tests}.items()}
-    return Corpora(train, whole, dev, tests, sum(check_aligned(bitext) for bitext in train), n_held_out)
+    opened = {}
+    for key, source in data.sources:
+        with _named(key):
+            opened[key] = open_bitext(source, src=data.src, trg=data.trg, root=root)
+    keys = {"dev": "data.dev", **{name: f"data.test.{name}" for name in data.test}}
+    n_held_out = {name: _count(key, opened[key]) for name, key in keys.items()}
+    whole = {key: bitext for key, bitext in opened.items() if key not in ("data.dev", *keys.values())}
+    train = whole if data.share == 1 else {key: Thinned(bitext, data.share) for key, bitext in whole.items()}
+    n_train_pairs = sum(_count(key, bitext) for key, bitext in train.items())
+    tests = {name: opened[f"data.test.{name}"] for name in data.test}
+    return Corpora(tuple(train.values()), tuple(whole.values()), opened["data.dev"], tests, n_train_pairs, n_held_out)
+
+
+def _count(key: str, bitext: Bitext) -> int:
+    with _named(key):
+        return check_aligned(bitext)
+
+
+@contextmanager
+def _named(key: str) -> Iterator[None]:
+    """Let an error about a text begin with the recipe's key."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{key}: {error}") from error
 
 
 def learn_tokenizers(corpora: Corpora, text: TextSection, say: Say) -> Tokenizers:

@@ -42,9 +42,10 @@ from mtkit.train.signals import StopRequest
 from mtkit.train.trainer import DevTask, Outcome, Trainer
 from mtkit.train.validation import make_dev_set
 
-# What may differ between a run and the recipe that continues it: when to stop, what is shown and kept, how to
-# search. Everything else would make another model.
+# What may differ between a run and the recipe that continues it: where the data lies (its content is looked at), when
+# to stop, what is shown and kept, how to search. Everything else would make another model.
 _MAY_CHANGE = {
+    "data.root",
     "data.test",
     "search",
     "paper",
@@ -52,7 +53,7 @@ _MAY_CHANGE = {
         f"train.{key}"
         for key in (
             *("updates", "epochs", "max_minutes", "patience", "min_lr"),
-            *("keep", "average_last", "sample_translations"),
+            *("keep", "average_last", "sample_translations", "report_every"),
         )
     ),
 }
@@ -81,15 +82,23 @@ def train(recipe: Recipe, run: Path, *, resume: bool = False, restart: bool = Fa
     with _alone_in(run):
         if fresh and not restart and _is_begun(run):
             raise RequestError(f"{run}: another trainer has been at work in this folder; give the command again")
+        found = None if fresh else _newest_checkpoint(run)
+        content = {
+            "tokenizers": tokenizer_fingerprints(tokenizers),
+            "bitext": store.key,
+            "dev": corpora.dev.fingerprint(),
+        }
+        if found:
+            _check_content(found[0], found[1].state, content)
         if fresh:
             _start_folder(run, recipe, tokenizers)
         else:
             _write_recipe(run, recipe)
-        clean_up(run)
-        found = None if fresh else _newest_checkpoint(run)
         log = TrainingLog(run, keep_until=found[1].state["update"] if found else 0)
         try:
-            trainer = _build_trainer(recipe, run, config, corpora, tokenizers, store, log, the_device, precision)
+            trainer = _build_trainer(
+                recipe, run, config, corpora, tokenizers, store, log, the_device, precision, content
+            )
             if found:
                 trainer.restore(found[1], found[0])
                 log.say(f"{run}: going on after update {trainer.position.update:,}")
@@ -114,6 +123,9 @@ def _check_folder(recipe: Recipe, run: Path, *, resume: bool, restart: bool) -> 
         raise RequestError("--resume and --restart contradict each other")
     _check_writable(run)
     has_run = (run / RECIPE_FILE).is_file()
+    if has_run:
+        with _alone_in(run):
+            clean_up(run)
     if resume and not has_run:
         raise RequestError(f"{run}: there is no run to resume")
     if not has_run and run.is_dir() and {entry.name for entry in run.iterdir()} - {".lock", TOKENIZER_FOLDER}:
@@ -139,7 +151,11 @@ def _curve_of(recipe: Recipe) -> set[str]:
 
 
 def _check_writable(run: Path) -> None:
-    """Find out before the work that the run folder cannot be made or written."""
+    """Find out before the work that the run folder cannot be made, written or read again."""
+    if any("\ud800" <= character <= "\udfff" for character in str(run.absolute())):
+        raise RequestError(
+            f"{run}: a name that is no UTF-8, in which safetensors finds no file; choose another --output"
+        )
     place = next(folder for folder in (run, *run.absolute().parents) if folder.exists())
     if not place.is_dir():
         raise RequestError(f"{place}: is a file; --output names the folder of the run")
@@ -258,6 +274,16 @@ def _newest_checkpoint(run: Path) -> tuple[Path, Checkpoint] | None:
     return None
 
 
+def _check_content(source: Path, state: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+    """Raises: ModelError when a checkpoint was made with other tokenizers, training or dev text than there are now."""
+    for what, own in content.items():
+        if what in state and state[what] != own:  # a checkpoint of before knows nothing of its dev text
+            raise ModelError(
+                f"{source}: was trained with another content of the {what} than there is now; bring that back, or "
+                "choose another --output"
+            )
+
+
 def _build_trainer(
     recipe: Recipe,
     run: Path,
@@ -268,6 +294,7 @@ def _build_trainer(
     log: TrainingLog,
     device: torch.device,
     precision: Any,
+    content: dict[str, Any],
 ) -> Trainer:
     model = models.build(recipe.model, tokenizers.src.vocab_size, tokenizers.trg.vocab_size, PAD_ID)
     translator = Translator.of(model, tokenizers, recipe.search, beam_size=1, device=device, warn=log.say)
@@ -282,7 +309,7 @@ def _build_trainer(
         device=device,
         precision=precision,
         d_model=getattr(config, "d_model", None),
-        saved_with_model={"tokenizers": tokenizer_fingerprints(tokenizers), "bitext": store.key},
+        saved_with_model=content,
     )
 
 

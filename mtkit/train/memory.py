@@ -6,6 +6,8 @@ import ctypes
 import math
 import resource
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 
@@ -55,9 +57,22 @@ def _resident_mib() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
+def forget_peak_memory(device: torch.device) -> None:
+    """Let `peak_memory_mib` begin anew, where the system can (proc(5), clear_refs)."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
 def peak_memory_mib(device: torch.device) -> float:
-    """The most memory used so far: of the GPU where training runs there, else of this process."""
+    """The most memory used since it was forgotten: of the GPU where training runs there, else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 2**10
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)  # macOS counts bytes, Linux KiB

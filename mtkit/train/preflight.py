@@ -13,24 +13,26 @@ from rich.table import Table
 from mtkit.data.store import TokenStore
 from mtkit.recipe import Recipe
 from mtkit.train.log import minutes_text
-from mtkit.train.memory import peak_memory_mib
+from mtkit.train.memory import forget_peak_memory, peak_memory_mib
 from mtkit.train.trainer import Trainer
 
 _LENGTH_STEPS = (10, 20, 30, 40, 50, 100)
 
 
 class Rehearsal(NamedTuple):
-    """What one pass over the largest batch and a middling one cost."""
+    """What an update with the largest batch and one with a middling batch cost."""
 
     peak_memory_mib: float
     seconds_per_update: float
 
 
 def rehearse(trainer: Trainer) -> Rehearsal:
-    """Forward and backward over the largest batch and a middling one; weights and random numbers stay untouched.
+    """An update with the largest batch and one with a middling batch; weights and random numbers stay untouched.
 
-    A batch that does not fit in memory is found here and not in the middle of the first epoch.
+    A batch that does not fit in memory, beside what the optimizer keeps, is found here and not in the middle of the
+    first epoch.
     """
+    forget_peak_memory(trainer.device)
     padded = [
         len(rows) * (int(trainer.store.src_lengths[rows].max()) + int(trainer.store.trg_lengths[rows].max()))
         for rows in trainer.epoch_batches
@@ -38,10 +40,12 @@ def rehearse(trainer: Trainer) -> Rehearsal:
     by_size = np.argsort(padded)
     largest, middling = trainer.epoch_batches[by_size[-1]], trainer.epoch_batches[by_size[len(by_size) // 2]]
     with torch.random.fork_rng(devices=[trainer.device] if trainer.device.type == "cuda" else []):
+        seconds_of_step = trainer.rehearse_step()
         trainer.gradients_of(largest)
         begun = time.monotonic()
         trainer.gradients_of(middling)
-        seconds = (time.monotonic() - begun) * trainer.section.accumulate
+        seconds = (time.monotonic() - begun) * trainer.section.accumulate + seconds_of_step
+    trainer.forget_rehearsal()
     peak = peak_memory_mib(trainer.device)
     trainer.pages.allow(peak)
     return Rehearsal(peak, seconds)
@@ -112,4 +116,4 @@ def _estimate(trainer: Trainer, rehearsal: Rehearsal) -> str:
         minutes.append(section.epochs * per_epoch * rehearsal.seconds_per_update / 60)
     if section.max_minutes is not None:
         minutes.append(section.max_minutes)
-    return f"{minutes_text(min(minutes))}, {rehearsal.seconds_per_update:.2f} s an update"
+    return f"{minutes_text(min(minutes))} and the looks at the dev set, {rehearsal.seconds_per_update:.2f} s an update"

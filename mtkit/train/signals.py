@@ -1,9 +1,13 @@
-"""Ctrl-C and SIGTERM end a training run at the next update, after a checkpoint; a second Ctrl-C ends it at once."""
+"""Ctrl-C and SIGTERM end a training run after the update or dev batch at work; a second Ctrl-C ends it at once."""
 
 from __future__ import annotations
 
 import signal
 from types import FrameType, TracebackType
+
+
+class Stopped(Exception):
+    """Work that has no result yet is given up, for a stop was asked for."""
 
 
 class StopRequest:
@@ -25,6 +29,11 @@ class StopRequest:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def check(self) -> None:
+        """Raises: Stopped when one has been asked for."""
+        if self.requested:
+            raise Stopped
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         if self.requested and number == signal.SIGINT:

@@ -23,7 +23,7 @@ from mtkit.checkpoint import (
     list_updates,
     read_state,
     read_tensors,
-    remove_old,
+    remove_updates,
     save_average,
     save_checkpoint,
     unique_tensors,
@@ -32,7 +32,7 @@ from mtkit.checkpoint import (
 from mtkit.data.batch import Batch, make_batch
 from mtkit.data.batching import EpochBatches
 from mtkit.data.store import TokenStore
-from mtkit.errors import DivergedError, ModelError, TrainingError, is_out_of_memory
+from mtkit.errors import DivergedError, ModelError, MtkitError, TrainingError, first_line, is_out_of_memory
 from mtkit.models import TranslationModel
 from mtkit.recipe import TrainSection
 from mtkit.search.translator import Translator
@@ -42,7 +42,7 @@ from mtkit.train.loss import TokenLoss, output_loss, perplexity
 from mtkit.train.memory import FreedPages
 from mtkit.train.optimizer import build_optimizer, learning_rate, set_learning_rate
 from mtkit.train.precision import Precision, autocast
-from mtkit.train.signals import StopRequest
+from mtkit.train.signals import Stopped, StopRequest
 from mtkit.train.validation import DevScores, DevSet, EarlyStopping, spread, validate
 
 
@@ -118,7 +118,7 @@ class Trainer:
         d_model: int | None,
         saved_with_model: dict[str, Any],
     ) -> None:
-        """`saved_with_model` is written into every checkpoint's state, for load_model to check."""
+        """`saved_with_model` is written into every checkpoint's state, for those who go on from it to check."""
         self.run = run
         self.model = model.to(device).train()
         self.section = section
@@ -151,38 +151,43 @@ class Trainer:
         """
         self.started = time.monotonic() - self.position.seconds
         self.saved_update = self.position.update
-        while not (over := self._over()):
-            if stop.requested:
+        section, position = self.section, self.position
+        while True:
+            # Also first thing in a run that was stopped before it had looked.
+            if position.update % section.validate_every == 0 and position.validated_update != position.update:
+                self._validate(stop)
+            over = self._over()
+            if over or stop.requested:
                 break
             try:
                 self._one_update()
             except DivergedError:
                 self._save()
                 raise
-            if self.position.update % self.section.report_every == 0:
+            if position.update % section.report_every == 0:
                 self._report()
-            validated = self.position.update % self.section.validate_every == 0
-            if validated:
-                self._validate()
-            if not validated and self.position.update % self.section.save_every == 0:
+            if position.update % section.save_every == 0 and position.update % section.validate_every != 0:
                 self._save()
-        if over is None:
+        if over is None or not self._finish(stop):
             self._save()  # the sums since the last log line go with it: the line comes when its updates are complete
-            return Outcome(
-                self.position.update, stop.reason, self.stopping.best, self.stopping.best_name, interrupted=True
-            )
-        self._report()
-        if self.position.validated_update != self.position.update:
-            self._validate()
-        self._finish_with_average()
+            return Outcome(position.update, stop.reason, self.stopping.best, self.stopping.best_name, interrupted=True)
         return Outcome(
-            self.position.update,
+            position.update,
             over.reason,
             self.stopping.best,
             self.stopping.best_name,
             interrupted=False,
             out_of_time=over.out_of_time,
         )
+
+    def _finish(self, stop: StopRequest) -> bool:
+        """What comes after the last update; False when a stop comes before its end."""
+        if stop.requested:
+            return False
+        self._report()
+        if self.position.validated_update != self.position.update and not self._validate(stop):
+            return False
+        return self._finish_with_average(stop)
 
     def _over(self) -> Over | None:
         """The stopping rule that has been reached, if one has."""
@@ -290,6 +295,27 @@ class Trainer:
             self._accumulate_gradients([batch], batch.n_trg_tokens)
         self.optimizer.zero_grad(set_to_none=True)
 
+    def rehearse_step(self) -> float:
+        """One step of the optimizer that moves nothing, to see what it costs; its seconds, 0.0 in a run that goes on.
+
+        What the optimizer keeps beside the weights is in memory from here on.
+        """
+        if self.position.update:
+            return 0.0
+        begun = time.monotonic()
+        set_learning_rate(self.optimizer, 0.0)
+        with self._memory_explained(1, []):
+            for parameter in self.model.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return time.monotonic() - begun
+
+    def forget_rehearsal(self) -> None:
+        """Begin with an optimizer that has seen nothing."""
+        if not self.position.update:
+            self.optimizer.state.clear()
+
     def loss(self, batch: Batch) -> TokenLoss:
         """The loss of one batch, summed over its target tokens."""
         with autocast(self.device, self.precision):
@@ -325,11 +351,14 @@ class Trainer:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            text = str(error)
+            if not batches:
+                raise TrainingError(
+                    f"update {update}: out of memory on the weights, their gradients and what the optimizer keeps "
+                    f"({first_line(error)}); choose a smaller model"
+                ) from error
             shapes = ", ".join(f"{tuple(batch.src.shape)} → {tuple(batch.trg_in.shape)}" for batch in batches)
-            cause = text.splitlines()[0] if text else type(error).__name__
             raise TrainingError(
-                f"update {update}: out of memory on batches of {shapes} tokens ({cause}); "
+                f"update {update}: out of memory on batches of {shapes} tokens ({first_line(error)}); "
                 "lower train.batch_tokens and raise train.accumulate by the same factor"
             ) from error
 
@@ -366,15 +395,34 @@ class Trainer:
         )
         self.log.progress(fraction, minutes_left, nll)
 
-    def _validate(self) -> None:
-        """Look at the dev set, keep the checkpoint, let `best` name it when it is the best so far."""
-        scores = self._dev_scores()
-        name = f"update-{self.position.update}"
-        improved = self.stopping.see(self._deciding(scores), name)
-        self._decay_on_plateau(scores.loss_nats)
+    def _validate(self, stop: StopRequest) -> bool:
+        """Look at the dev set, keep the checkpoint, let `best` name it when it is the best so far.
+
+        False when a stop comes first: nothing has changed then.
+        """
+        scores = self._dev_scores(stop)
+        if scores is None:
+            return False
+        name, value = f"update-{self.position.update}", self._deciding(scores)
+        if self._is_regular(self.position.update):
+            improved = self.stopping.see(value, name)
+            self._decay_on_plateau(scores.loss_nats)
+        else:
+            # At the end of a run, which may go on with more updates: its curve is then that of a longer run.
+            improved = self.stopping.consider(value, name)
         self.position.validated_update = self.position.update
         self._say_dev_scores(name, scores, improved)
         self._save(anew=True)
+        return True
+
+    def _is_regular(self, update: int) -> bool:
+        """Whether every run of this recipe has a checkpoint there, stopped in between or not."""
+        return update % self.section.save_every == 0 or update % self.section.validate_every == 0
+
+    def _comparable_updates(self) -> list[int]:
+        """The checkpoints that a run which was never stopped has as well, this one the last of them."""
+        updates = list_updates(self.run)
+        return [update for update in updates if self._is_regular(update) or update == self.position.update]
 
     def _decay_on_plateau(self, loss_nats: float) -> None:
         lowest = self.position.lowest_dev_loss
@@ -383,9 +431,27 @@ class Trainer:
         else:
             self.position.n_decays += 1
 
-    def _dev_scores(self) -> DevScores:
-        task = self.dev_task
-        return validate(self.model, task.translator, task.dev, self.section.batch_tokens, task.trg_lang, self.device)
+    def _dev_scores(self, stop: StopRequest) -> DevScores | None:
+        """A look at the dev set; None when a stop comes before its end.
+
+        Raises: DivergedError, TrainingError when memory runs out.
+        """
+        task, batch_tokens = self.dev_task, self.section.batch_tokens
+        where = f"update {self.position.update}, looking at the dev set"
+        try:
+            return validate(self.model, task.translator, task.dev, batch_tokens, task.trg_lang, self.device, stop.check)
+        except Stopped:
+            return None
+        except MtkitError as error:
+            raise type(error)(f"{where}: {error}") from error
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            longest = max(map(len, (*task.dev.src_rows, *task.dev.trg_rows)), default=0)
+            raise TrainingError(
+                f"{where}: out of memory ({first_line(error)}); its sentences have up to {longest:,} tokens; lower "
+                "train.batch_tokens"
+            ) from error
 
     def _deciding(self, scores: DevScores) -> float:
         return scores.bleu if self.section.best_metric == "bleu" else scores.loss_nats
@@ -432,7 +498,10 @@ class Trainer:
             write_pointer(self.run, "best", self.stopping.best_name)
 
     def _remove_old(self) -> None:
-        remove_old(self.run, self.section.keep, [self.stopping.best_name or ""])
+        """Keep the newest regular checkpoints, this one and the best; one that only a stop has left goes."""
+        newest = [update for update in list_updates(self.run) if self._is_regular(update)][-self.section.keep :]
+        names = {f"update-{update}" for update in (*newest, self.position.update)}
+        remove_updates(self.run, except_for={*names, self.stopping.best_name or ""})
 
     def _trainer_tensors(self) -> dict[str, Tensor]:
         tensors = {}
@@ -459,12 +528,6 @@ class Trainer:
 
         Raises: ModelError when it is not one of this model and trainer.
         """
-        for what, own in self.saved_with_model.items():
-            if checkpoint.state.get(what) != own:
-                raise ModelError(
-                    f"{source}: was trained with another content of the {what} than there is now; bring that back, or "
-                    "choose another --output"
-                )
         copy_weights(self.model, checkpoint.weights, source)
         try:
             self._restore_optimizer(checkpoint.trainer)
@@ -489,20 +552,30 @@ class Trainer:
                 state.setdefault(numbers[name], {})[key] = tensor
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
 
-    def _finish_with_average(self) -> None:
-        """Average the last checkpoints where the recipe asks for it, and let `best` name the average if it is."""
-        updates = list_updates(self.run)[-self.section.average_last :] if self.section.average_last else []
-        if len(updates) < 2:
-            return
-        name = average_name(updates)
-        if self.position.averaged == name:  # a finished run, started again
-            return
+    def _finish_with_average(self, stop: StopRequest) -> bool:
+        """Average the last checkpoints where the recipe asks for it, and let `best` name the average if it is.
+
+        False when a stop comes before its end.
+        """
+        updates = self._comparable_updates()[-self.section.average_last :] if self.section.average_last else []
+        name = average_name(updates) if len(updates) > 1 else ""
+        if not name or self.position.averaged == name:  # a finished run, started again
+            return True
         last = {key: tensor.clone() for key, tensor in unique_tensors(self.model).items()}
-        folder = save_average(self.run, updates, name)
+        try:
+            folder = save_average(self.run, updates, name)
+        except ModelError as error:
+            self.log.say(f"{error}; the last {len(updates)} checkpoints are not averaged")
+            return True
         copy_weights(self.model, read_tensors(folder, WEIGHTS_FILE, read_state(folder)), folder)
-        scores = self._dev_scores()
-        copy_weights(self.model, last, self.run)
+        try:
+            scores = self._dev_scores(stop)
+        finally:
+            copy_weights(self.model, last, self.run)
+        if scores is None:
+            return False
         improved = self.stopping.consider(self._deciding(scores), name)
         self.position.averaged = name
         self._say_dev_scores(name, scores, improved)
         self._save(anew=True)
+        return True

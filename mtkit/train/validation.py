@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,12 +43,20 @@ def make_dev_set(pairs: Sequence[tuple[str, str]], tokenizers: Tokenizers) -> De
     return DevSet(sources, references, src_rows, trg_rows)
 
 
-def dev_loss(model: TranslationModel, dev: DevSet, batch_tokens: int, device: torch.device) -> float:
+def dev_loss(
+    model: TranslationModel,
+    dev: DevSet,
+    batch_tokens: int,
+    device: torch.device,
+    before_batch: Callable[[], None] | None = None,
+) -> float:
     """Nats per target token, EOS included; every sentence is scored, however long."""
     lengths = [np.array([len(row) + 1 for row in rows], dtype=np.int32) for rows in (dev.src_rows, dev.trg_rows)]
     nll, n_tokens = 0.0, 0
     with torch.inference_mode():
         for rows in EpochBatches(lengths[0], lengths[1], batch_tokens, seed=0).epoch(0):
+            if before_batch is not None:
+                before_batch()
             batch = make_batch([dev.src_rows[row] for row in rows], [dev.trg_rows[row] for row in rows]).to(device)
             features = model.features(batch.src, batch.src_pad_mask, batch.trg_in)
             real = batch.trg_out != PAD_ID
@@ -58,13 +66,23 @@ def dev_loss(model: TranslationModel, dev: DevSet, batch_tokens: int, device: to
 
 
 def validate(
-    model: TranslationModel, translator: Translator, dev: DevSet, batch_tokens: int, trg_lang: str, device: torch.device
+    model: TranslationModel,
+    translator: Translator,
+    dev: DevSet,
+    batch_tokens: int,
+    trg_lang: str,
+    device: torch.device,
+    before_batch: Callable[[], None] | None = None,
 ) -> DevScores:
-    """Loss and BLEU of the dev set in fp32; the model is in training mode again afterwards."""
+    """Loss and BLEU of the dev set in fp32; the model is in training mode again afterwards.
+
+    What `before_batch` raises, before any of the batches, ends the work.
+    """
     model.eval()
     try:
-        loss_nats = dev_loss(model, dev, batch_tokens, device)
-        translations = [translation.text for translation in translator.translate(dev.sources)]
+        loss_nats = dev_loss(model, dev, batch_tokens, device, before_batch)
+        translated = translator.translate(dev.sources, before_batch=before_batch)
+        translations = [translation.text for translation in translated]
     finally:
         model.train()
     score = corpus_scores(translations, [dev.references], trg_lang=trg_lang)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -326,6 +327,14 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
     with pytest.raises(RequestError, match="is a file"):
         train(make_recipe(), tmp_path / place, device="cpu")
     assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_name_that_is_no_utf_8_is_refused_before_the_work(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    """safetensors would write its files there and find none of them again."""
+    run = tmp_path / os.fsdecode(b"l\xe4uft")
+    with pytest.raises(RequestError, match="no UTF-8, in which safetensors finds no file"):
+        train(make_recipe(), run, device="cpu")
+    assert not run.exists()
 
 
 def test_a_run_does_not_go_on_with_another_tokenizer(make_recipe: MakeRecipe, run: Path) -> None:

@@ -94,6 +94,7 @@ def test_the_rehearsal_leaves_weights_and_random_numbers_alone(
         assert torch.equal(torch.get_rng_state(), random_state)
         assert all(parameter.grad is None for parameter in trainer.model.parameters())
         assert trainer.position == Position()
+        assert not trainer.optimizer.state
         compared.append(rehearsal.peak_memory_mib)
         return rehearsal
 

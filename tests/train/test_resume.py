@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,16 @@ from typing import Any
 import pytest
 import torch
 
-from mtkit.checkpoint import TRAINER_FILE, WEIGHTS_FILE, checkpoints_folder, list_updates, read_state, read_tensors
+from mtkit.checkpoint import (
+    RECIPE_FILE,
+    TRAINER_FILE,
+    WEIGHTS_FILE,
+    checkpoints_folder,
+    list_updates,
+    read_state,
+    read_tensors,
+)
+from mtkit.errors import ModelError
 from mtkit.recipe import Recipe
 from mtkit.train.experiment import train
 from mtkit.train.log import LOG_FILE, read_metrics
@@ -153,6 +163,145 @@ def test_more_updates_continue_the_curve(make_recipe: MakeRecipe, tmp_path: Path
     assert train(make_recipe(train={**TRAIN, "updates": 8}), run, device="cpu").update == 8
     assert train(make_recipe(train=TRAIN), run, device="cpu").update == 12
     assert_same_run(run, whole)
+
+
+@pytest.mark.parametrize("parts", ["stopped at 5 and 7", "ended at 7"])
+def test_the_average_and_what_is_kept_are_those_of_a_run_in_one_go(
+    make_recipe: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: str
+) -> None:
+    """Checkpoints come at 3, 6, 9, 12: one that a stop or an earlier end has left at 7 takes no one's place."""
+    keys = {**TRAIN, "validate_every": 6, "keep": 3, "average_last": 3}
+    train(make_recipe(train=keys), tmp_path / "whole", device="cpu")
+    run = tmp_path / "run"
+    if parts == "ended at 7":
+        assert train(make_recipe(train={**keys, "updates": 7, "average_last": 0}), run, device="cpu").update == 7
+        assert list_updates(run) == [3, 6, 7]
+    else:
+        for update in (5, 7):
+            with monkeypatch.context() as patch:
+                stop_at(patch, update)
+                assert train(make_recipe(train=keys), run, device="cpu").interrupted
+        assert list_updates(run) == [3, 6, 7]
+    train(make_recipe(train=keys), run, device="cpu")
+    best = {(tmp_path / "whole" / "best").read_text().strip(), (run / "best").read_text().strip()}
+    checkpoints = [
+        {entry.name for entry in checkpoints_folder(each).iterdir()} - best for each in (run, tmp_path / "whole")
+    ]
+    assert checkpoints[0] == checkpoints[1]
+    averages = [read_state(checkpoints_folder(each) / "average-6-12") for each in (run, tmp_path / "whole")]
+    assert averages[0]["average_of"] == [6, 9, 12]
+    assert averages[0]["sha256"] == averages[1]["sha256"]
+
+
+def test_the_look_at_an_end_between_two_looks_uses_no_patience(
+    make_recipe: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looks at 2, 4, 6 and, at the end of the first part, 5: two of them without improvement, 4 and 6."""
+    from mtkit.train import trainer
+    from mtkit.train.validation import DevScores
+
+    coming = iter([10.0, 9.0, 8.0, 9.0, 11.0])
+    monkeypatch.setattr(trainer, "validate", lambda *_: DevScores(1.0, next(coming), "scripted", ["x"] * 6))
+    keys = {"validate_every": 2, "patience": 3}
+    train(make_recipe(train={**keys, "updates": 5}), tmp_path / "run", device="cpu")
+    outcome = train(make_recipe(train={**keys, "updates": 8}), tmp_path / "run", device="cpu")
+    assert (outcome.update, outcome.best, outcome.reason) == (8, 11.0, "8 updates")
+
+
+@pytest.mark.parametrize("work", ["dev_loss", "translate"])
+@pytest.mark.parametrize("update", [8, 12])
+def test_a_stop_within_a_look_at_the_dev_set_waits_for_no_more_than_a_batch(
+    make_recipe: MakeRecipe, tmp_path: Path, whole: Path, update: int, work: str
+) -> None:
+    """Also at the last update, and the look comes when the run goes on."""
+    from mtkit.search.translator import Translator
+    from mtkit.train import validation
+
+    place = Translator if work == "translate" else validation
+    does, run, saw = getattr(place, work), tmp_path / "run", []
+
+    def signalled(*arguments: Any, **named: Any) -> Any:
+        if read_metrics(run)[-1]["update"] == update:
+            os.kill(os.getpid(), signal.SIGTERM)
+            saw.append(update)
+        return does(*arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place, work, signalled)
+        outcome = train(make_recipe(train=TRAIN), run, device="cpu")
+    assert saw == [update]
+    assert (outcome.update, outcome.interrupted, outcome.exit_status) == (update, True, 143)
+    assert not [entry for entry in read_metrics(run) if entry["update"] == update and "dev_bleu" in entry]
+    assert list_updates(run)[-1] == update
+    assert train(make_recipe(train=TRAIN), run, device="cpu").update == 12
+    assert_same_run(run, whole)
+
+
+def test_a_stop_while_the_average_is_looked_at_leaves_it_to_the_next_time(
+    make_recipe: MakeRecipe, tmp_path: Path
+) -> None:
+    keys = {**TRAIN, "updates": 6, "average_last": 2}
+    train(make_recipe(train=keys), tmp_path / "whole", device="cpu")
+    run, scores = tmp_path / "run", Trainer._dev_scores
+    with pytest.MonkeyPatch.context() as patch:
+
+        def signalled(self: Trainer, stop: Any) -> Any:
+            if self.position.validated_update == 6:
+                os.kill(os.getpid(), signal.SIGINT)
+            return scores(self, stop)
+
+        patch.setattr(Trainer, "_dev_scores", signalled)
+        assert train(make_recipe(train=keys), run, device="cpu").exit_status == 130
+    outcome = train(make_recipe(train=keys), run, device="cpu")
+    assert (outcome.interrupted, outcome.exit_status) == (False, 0)
+    assert_same_run(run, tmp_path / "whole")
+
+
+def test_a_damaged_checkpoint_costs_the_average_and_not_the_run(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    keys, run = {**TRAIN, "updates": 6, "average_last": 3}, tmp_path / "run"
+    train(make_recipe(train={**keys, "updates": 5}), run, device="cpu")
+    weights = checkpoints_folder(run) / "update-3" / WEIGHTS_FILE
+    weights.write_bytes(weights.read_bytes()[:-1])
+    outcome = train(make_recipe(train=keys), run, device="cpu")
+    assert (outcome.update, outcome.reason) == (6, "6 updates")
+    log = (run / LOG_FILE).read_text(encoding="utf-8")
+    assert f"{weights}: damaged" in log and "; the last 3 checkpoints are not averaged" in log
+
+
+def test_a_project_that_was_moved_goes_on(make_recipe: MakeRecipe, tmp_path: Path, digits: Path, whole: Path) -> None:
+    moved = Path(shutil.copytree(digits, tmp_path / "moved"))
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at(patch, 7)
+        train(make_recipe(train=TRAIN), tmp_path / "run", device="cpu")
+    train(make_recipe(train=TRAIN, data={"root": str(moved)}), tmp_path / "run", device="cpu")
+    assert_same_run(tmp_path / "run", whole)
+    assert f"root: {moved}" in (tmp_path / "run" / RECIPE_FILE).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("text", "what"), [("train", "bitext"), ("dev", "dev")])
+def test_another_text_under_the_same_name_is_refused_and_nothing_is_written(
+    make_recipe: MakeRecipe, tmp_path: Path, digits: Path, text: str, what: str
+) -> None:
+    run = tmp_path / "run"
+    train(make_recipe(train=TRAIN), run, device="cpu")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    other = Path(shutil.copytree(digits, tmp_path / "other"))
+    for side in "ab":
+        with (other / f"{text}.{side}").open("a", encoding="utf-8") as stream:
+            stream.write("1 2\n")
+    with pytest.raises(ModelError, match=f"another content of the {what} than"):
+        train(make_recipe(train={**TRAIN, "updates": 15}, data={"root": str(other)}), run, device="cpu")
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_a_checkpoint_that_a_kill_left_beside_its_place_is_the_one_to_go_on_from(
+    make_recipe: MakeRecipe, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    train(make_recipe(train={**TRAIN, "updates": 2}), run, device="cpu")
+    (checkpoints_folder(run) / "update-2").rename(checkpoints_folder(run) / ".update-2.old")
+    train(make_recipe(train=TRAIN), run, device="cpu")
+    assert f"{run}: going on after update 2" in (run / LOG_FILE).read_text(encoding="utf-8")
 
 
 def test_a_log_line_covers_its_own_updates_also_after_a_stop(make_recipe: MakeRecipe, tmp_path: Path) -> None:

@@ -423,6 +423,48 @@ def test_running_out_of_memory_names_the_update_the_shapes_and_the_cause(
     assert caught.value.__cause__ is error
 
 
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried\nhard"),
+            TrainingError,
+            "update 2, looking at the dev set: out of memory (CUDA out of memory. Tried); its sentences have up to 7 "
+            "tokens; lower train.batch_tokens",
+        ),
+        (DivergedError("nan"), DivergedError, "update 2, looking at the dev set: nan"),
+        (MtkitError("too long"), MtkitError, "update 2, looking at the dev set: too long"),
+    ],
+)
+def test_what_ends_a_look_at_the_dev_set_says_when(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type[Exception], message: str
+) -> None:
+    def fail(*_: Any) -> DevScores:
+        raise error
+
+    monkeypatch.setattr(trainer_module, "validate", fail)
+    section = train_section(updates=5, lr=1e-9, validate_every=2)
+    trainer = build_trainer(tmp_path, KnownCost(), Rows([[6]], [[]]), section)
+    dev = DevSet(["x"], ["y"], [np.zeros(3)], [np.zeros(7)])
+    trainer.dev_task = trainer.dev_task._replace(dev=dev)
+    with pytest.raises(MtkitError) as caught:
+        trainer.train(StopRequest())
+    assert (type(caught.value), str(caught.value)) == (kind, message)
+
+
+def test_an_optimizer_that_does_not_fit_is_found_before_the_first_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = build_trainer(tmp_path, KnownCost(), Rows([[6]], [[]]), train_section(updates=5))
+
+    def refuse() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(trainer.optimizer, "step", refuse)
+    with pytest.raises(TrainingError, match="out of memory on the weights, .* choose a smaller model"):
+        trainer.rehearse_step()
+
+
 def test_other_errors_are_not_taken_for_a_lack_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: Trainer, batch: Any) -> TokenLoss:
         raise RuntimeError("shapes do not fit")

@@ -93,7 +93,7 @@ class Spoken:
     def __init__(self, texts: list[str]) -> None:
         self.texts = texts
 
-    def translate(self, lines: list[str]) -> list[Any]:
+    def translate(self, lines: list[str], *, before_batch: object = None) -> list[Any]:
         assert len(lines) == len(self.texts)
         return [type("Said", (), {"text": text})() for text in self.texts]
 
