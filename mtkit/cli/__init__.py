@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -28,7 +29,7 @@ from mtkit.cli import (
     train,
     translate,
 )
-from mtkit.errors import MtkitError
+from mtkit.errors import MtkitError, first_line, is_out_of_memory
 
 app = typer.Typer(
     name="mtkit",
@@ -61,7 +62,10 @@ def main(
 
 
 def speaking_errors(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a command; an MtkitError becomes one line on stderr and its exit status, a closed pipe ends it quietly."""
+    """Run a command; an error becomes one line on stderr and an exit status, a closed pipe ends it quietly.
+
+    With --debug the traceback comes before the line.
+    """
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -75,19 +79,27 @@ def speaking_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             raise typer.Exit(0) from None
         except KeyboardInterrupt:
             raise typer.Exit(128 + signal.SIGINT) from None
-        except MtkitError as error:
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
             if _debug:
-                raise
-            print(f"mtkit: {error}", file=sys.stderr)
-            raise typer.Exit(error.exit_status) from error
-        except OSError as error:
-            if _debug:
-                raise
-            where = f"{error.filename}: " if error.filename else ""
-            print(f"mtkit: {where}{error.strerror or error}", file=sys.stderr)
-            raise typer.Exit(1) from error
+                traceback.print_exc()
+            print(f"mtkit: {_message(error)}", file=sys.stderr)
+            raise typer.Exit(error.exit_status if isinstance(error, MtkitError) else 1) from error
 
     return wrapped
+
+
+def _message(error: Exception) -> str:
+    """What a reader can do something with."""
+    if isinstance(error, MtkitError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror or error}" if error.filename else str(error.strerror or error)
+    if is_out_of_memory(error):
+        return f"out of memory ({first_line(error)})"
+    # No one foresaw it: a fault of mtkit.
+    return f"{type(error).__name__}: {first_line(error)}; mtkit --debug shows where, and helps us to mend it"
 
 
 def _reader_of_stdout_has_left() -> bool:

@@ -165,7 +165,9 @@ def _lines(translation: Translation, format: OutputFormat, n_best: int) -> Itera
             yield "\t".join(columns if each.alignment is None else [*columns, pharaoh(each.alignment)])
         else:
             yield each.text if each.alignment is None else f"{each.text} ||| {pharaoh(each.alignment)}"
-    yield from [""] * (n_best - len(translation.hypotheses))
+    is_aligned = translation.hypotheses[0].alignment is not None
+    nothing = ("\t\t" if is_aligned else "\t") if format == "tsv" else " ||| " if is_aligned else ""
+    yield from [nothing] * (n_best - len(translation.hypotheses))
 
 
 def _json_line(translation: Translation) -> str:

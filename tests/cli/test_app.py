@@ -108,21 +108,33 @@ def test_ctrl_c_is_no_error_message() -> None:
     assert (result.exit_code, result.stderr) == (130, "")
 
 
-def test_other_exceptions_are_not_hidden() -> None:
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ZeroDivisionError("by\nzero"), "ZeroDivisionError: by; mtkit --debug shows where, and helps us to mend it"),
+        (KeyError(), "KeyError: KeyError; mtkit --debug shows where, and helps us to mend it"),
+        (RuntimeError("CUDA out of memory. Tried\nhard"), "out of memory (CUDA out of memory. Tried)"),
+        (PermissionError(13, "Permission denied", "a.txt"), "a.txt: Permission denied"),
+    ],
+)
+def test_an_error_that_no_one_foresaw_is_one_line_too(error: Exception, message: str) -> None:
     def broken() -> None:
-        raise ZeroDivisionError
+        raise error
 
     small = typer.Typer()
     small.command()(speaking_errors(broken))
-    assert isinstance(runner.invoke(small, []).exception, ZeroDivisionError)
+    result = runner.invoke(small, [])
+    assert result.exit_code == 1
+    assert result.stderr == f"mtkit: {message}\n"
 
 
 def test_debug_shows_where_an_error_comes_from() -> None:
     command = [sys.executable, "-m", "mtkit", "--debug", "info", "nosuch"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "Traceback (most recent call last)" in done.stderr
+    assert done.returncode == 2
+    assert done.stderr.startswith("Traceback (most recent call last)")
     assert "ModelError: nosuch: no such folder" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("mtkit: nosuch: no such folder")
 
 
 CLOSED_PIPE = """

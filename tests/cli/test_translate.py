@@ -129,6 +129,14 @@ def test_n_best_gives_n_lines_for_every_line(loaded):
     assert "" not in lines[1:3] + lines[7:9]
 
 
+@pytest.mark.parametrize(("options", "n_columns"), [((), 2), (("--alignments",), 3)])
+def test_what_fills_up_the_n_best_has_all_columns(loaded, options, n_columns):
+    lines = run("--format", "tsv", "--n-best", 3, *options, stdin="\nab\n").stdout.splitlines()
+    assert len(lines) == 6
+    assert {line.count("\t") for line in lines} == {n_columns - 1}
+    assert not any(field for line in lines[1:3] for field in line.split("\t"))
+
+
 def test_n_best_1_is_the_first_of_n_best_3(loaded):
     assert (
         run(stdin="ab\ncd e\n").stdout.splitlines() == run("--n-best", 3, stdin="ab\ncd e\n").stdout.splitlines()[::3]
