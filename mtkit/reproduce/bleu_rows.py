@@ -6,7 +6,14 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mtkit.evaluate.bleu import BOOTSTRAP_SAMPLES, NamedLines, ScoreSettings, bleu_by_length, corpus_scores
+from mtkit.evaluate.bleu import (
+    BOOTSTRAP_SAMPLES,
+    MIN_SEGMENTS,
+    NamedLines,
+    ScoreSettings,
+    bleu_by_length,
+    corpus_scores,
+)
 from mtkit.evaluate.charts import Bar, Point, line_figure
 from mtkit.reproduce.findings import Measured, Picture, Table
 from mtkit.reproduce.verdict import Sample
@@ -74,10 +81,16 @@ def by_length(samples: Sequence[Sample], sources: Sequence[str]) -> tuple[Table,
     note = f"Mean, half of the 95% bootstrap interval, standard deviation over the seeds. {signature(samples[0])}"
     title = "BLEU by the length of the source"
     table = Table("bleu-by-length", title, ("words in the source", "segments", *columns), rows, note)
-    lines = {name: [point(place, row.bleu) for place, row in enumerate(found)] for name, found in columns.items()}
+    drawn = [place for place, group in enumerate(groups) if group[0].n_segments >= MIN_SEGMENTS]
+    if len(drawn) < 2:
+        drawn = list(range(len(groups)))
+    lines = {name: [point(place, found[place].bleu) for place in drawn] for name, found in columns.items()}
     ticks = {float(place): f"{group[0].words}\n({group[0].n_segments})" for place, group in enumerate(groups)}
     figure = line_figure(lines, x_label="words in the source (segments)", y_label="BLEU", x_ticks=ticks)
-    return table, Picture("bleu-by-length", title, figure, "Bands: 95% bootstrap intervals of each group.")
+    caption = "Bands: 95% bootstrap intervals of each group."
+    if len(drawn) < len(groups):
+        caption += f" Groups of fewer than {MIN_SEGMENTS} segments stand in the table alone."
+    return table, Picture("bleu-by-length", title, figure, caption)
 
 
 def bar(measured: Measured) -> Bar:

@@ -11,8 +11,9 @@ from mtkit.checkpoint import check_run, load_model
 from mtkit.errors import RequestError
 from mtkit.evaluate.bleu import BOOTSTRAP_SAMPLES, NamedLines, ScoreSettings, hints
 from mtkit.evaluate.charts import Point, line_figure
-from mtkit.recipe import DataSection, FilePair
+from mtkit.recipe import DataSection
 from mtkit.reproduce.bleu_rows import by_length, measured_bleu, signature
+from mtkit.reproduce.corpus import learned_from, text_name
 from mtkit.reproduce.evaluation import evaluate_model
 from mtkit.reproduce.evaluation_report import made_by, read_scores
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
@@ -125,32 +126,14 @@ def _sets_in_common(runs: Sequence[Run]) -> list[str]:
 
 
 def _corpus(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
-    """The texts learned from, with the runs that did if not all of them, and the test sets with their sizes."""
-    learned: dict[str, list[str]] = {}
-    for run in runs:
-        for text in _learned_from(run.data):
-            learned.setdefault(text, []).append(run.label)
-    lines = [text if len(labels) == len(runs) else f"{text}, {', '.join(labels)}" for text, labels in learned.items()]
+    """The texts learned from and the test sets with their sizes."""
+    lines = learned_from([(run.label, run.data) for run in runs])
     first = runs[0]
     sets = {**first.data.test, "dev": first.data.dev}
     for name in names:
-        text = f"{_text_name(sets[name], first.data)}, " if name in sets else ""
+        text = f"{text_name(sets[name], first.data)}, " if name in sets else ""
         lines.append(f"{name}: {text}{len(first.sources[name]):,} segments")
     return lines
-
-
-def _learned_from(data: DataSection) -> list[str]:
-    share = f", {100 * data.share:g}% of it" if data.share < 1 else ""
-    texts = [f"train: {_text_name(source, data)}{share}" for source in data.train_bitexts]
-    return [*texts, f"dev: {_text_name(data.dev, data)}"]
-
-
-def _text_name(source: str | FilePair, data: DataSection) -> str:
-    languages = f"({data.src}-{data.trg})"
-    if isinstance(source, str) and source.startswith(("hub:", "synthetic:")):
-        return f"{source} {languages}"
-    files = [source] if isinstance(source, str) else [source.src, source.trg]
-    return f"{', '.join(str(Path(data.root or '') / file) for file in files)} {languages}"
 
 
 def _scores(name: str, samples: Sequence[Sample]) -> Table:

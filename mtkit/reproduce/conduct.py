@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtkit.errors import DivergedError, RequestError
+from mtkit.recipe import DataSection, FilePair
 from mtkit.reproduce import study as studies
+from mtkit.reproduce.corpus import learned_from, text_name
 from mtkit.reproduce.laboratory import Laboratory, Place
 from mtkit.reproduce.published import PUBLICATIONS, Cost
 from mtkit.reproduce.report import Origin, Trained, write_report, write_summary
@@ -36,7 +38,7 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
     study = studies.load(name)
     trainings = study.trainings(laboratory.settings)
     places = laboratory.places(trainings)
-    _check_differences(places)
+    _check_differences(places, laboratory.overrides)
     for training in trainings[:1]:
         laboratory.test_set(training)
     missing = [place for place in places if not place.is_finished]
@@ -83,12 +85,15 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
     return Conducted(report)
 
 
-def _check_differences(places: Sequence[Place]) -> None:
+def _check_differences(places: Sequence[Place], overrides: Sequence[str]) -> None:
     """Refuse overrides that take away what the trainings of a study differ in.
 
     Raises: RequestError.
     """
     found: dict[Path, Place] = {}
+    sets_share = any(key.startswith("data.share=") for place in places for key in place.training.overrides)
+    if sets_share and any(key.startswith("data.share=") for key in overrides):
+        raise RequestError("--set: data.share is what trainings of this study differ in; give it less text with --data")
     for place in places:
         other = found.setdefault(place.run, place)
         if other is not place:
@@ -99,28 +104,44 @@ def _check_differences(places: Sequence[Place]) -> None:
 
 
 def _corpus(laboratory: Laboratory, places: Sequence[Place]) -> list[str]:
-    """The texts of a study's trainings, each once."""
-    lines = []
-    for place in places:
-        data = place.recipe.data
-        texts = [("train", each) for each in data.train_bitexts] + [("dev", data.dev), *data.test.items()]
-        for name, source in texts:
-            files = source if isinstance(source, str) else f"{source.src}, {source.trg}"
-            lines.append(f"{name}: {files} ({data.src}-{data.trg}, {laboratory.n_pairs(data, source):,} pairs)")
-    return list(dict.fromkeys(lines))
+    """The texts of a study's trainings and the test set that they are scored on, with their sizes, each once."""
+
+    def sized(source: str | FilePair, data: DataSection) -> str:
+        return f"{text_name(source, data)}, {laboratory.n_pairs(data, source):,} pairs"
+
+    data = {place.training: place.recipe.data for place in places}
+    sets = [
+        f"scored on {name}: {sized(each.test[name], each)}"
+        for training, each in data.items()
+        for name in [laboratory.test_set(training)]
+    ]
+    return [
+        *learned_from([(training.label, each) for training, each in data.items()], sized),
+        *dict.fromkeys(sets),
+    ]
 
 
 def _shorter_than_recipes(laboratory: Laboratory, places: Sequence[Place]) -> list[str]:
     """What a reader must know of trainings that end before those of the recipe files."""
-    shorter = {}
+    shorter, beginning = {}, {}
     for place in places:
-        usual = laboratory.recipe_file(place.training).train.updates
-        own = place.recipe.train.updates
-        if own is not None and usual is not None and own < usual:
-            shorter[place.training.label] = f"{place.training.label} {own:,} updates instead of {usual:,}"
-    if not shorter:
-        return []
-    return [f"Trained for less than their recipe files say: {', '.join(shorter.values())}. More may change the order."]
+        label, usual = place.training.label, laboratory.recipe_file(place.training).train.updates
+        own = place.recipe.train.updates or _trained(place)[0]
+        if usual is not None and own < usual:
+            shorter[label] = f"{label} {own:,} updates instead of {usual:,}"
+        if own < 2 * place.recipe.train.warmup_updates:
+            beginning[label] = f"{label} {place.recipe.train.warmup_updates:,} of {own:,} updates"
+    notes = []
+    if shorter:
+        notes.append(
+            f"Trained for less than their recipe files say: {', '.join(shorter.values())}. More may change the order."
+        )
+    if beginning:
+        notes.append(
+            f"The warm-up took half of the training or more: {', '.join(beginning.values())}. What is measured of "
+            "these says little."
+        )
+    return notes
 
 
 def _check_share(missing: Sequence[Place], share: float | None) -> None:
@@ -217,18 +238,37 @@ def _minutes_left(missing: Sequence[Place], places: Sequence[Place], share: floa
 
 
 def _expected(place: Place, places: Sequence[Place], share: float | None) -> float | None:
-    """Minutes that a training may still take: until as many as another seed of it took, or as its updates take at the
+    """Minutes that a training may still take: until as many as another seed of it took, or as its tokens take at the
     pace of the other trainings, at most until its recipe's or its share; None where nothing is known.
     """
     finished = [other for other in places if other.is_finished]
     alike = [_trained(other)[1] for other in finished if other.training == place.training]
-    n_updates = place.recipe.train.updates
-    if not alike and n_updates is not None:
-        paces = [minutes / updates for updates, minutes in map(_trained, finished) if updates]
-        alike = [n_updates * statistics.median(paces)] if paces else []
+    section = place.recipe.train
+    if not alike and section.updates is not None:
+        paces = [_minutes_of_token(other) for other in finished]
+        alike = [section.updates * _batch_tokens(place) * statistics.median(paces)] if paces else []
+    elif not alike and section.epochs is not None:
+        texts = [_trained(other)[1] / _passes(other) for other in finished if other.recipe.train.epochs]
+        alike = [_passes(place) * statistics.median(texts)] if texts else []
     limit = _limit(place, share)
     ends = [*alike, *([] if limit is None else [limit])]
     return max(0.0, min(ends) - _trained(place)[1]) if ends else None
+
+
+def _batch_tokens(place: Place) -> int:
+    """Tokens of an update."""
+    return place.recipe.train.batch_tokens * place.recipe.train.accumulate
+
+
+def _minutes_of_token(place: Place) -> float:
+    """The pace of a finished training."""
+    updates, minutes = _trained(place)
+    return minutes / max(1, updates * _batch_tokens(place))
+
+
+def _passes(place: Place) -> float:
+    """How often a training that ends by epochs reads the whole text."""
+    return (place.recipe.train.epochs or 0.0) * place.recipe.data.share
 
 
 def _how_sure(places: Sequence[Place]) -> str:

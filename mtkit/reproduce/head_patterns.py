@@ -12,7 +12,7 @@ from torch import Tensor
 from mtkit.analyze.attention_maps import AttentionMap
 from mtkit.analyze.patterns import MAJORITY, NEARLY_UNIFORM, Traits, divergence, even_rows, label, traits
 from mtkit.reproduce.findings import Cell, Table
-from mtkit.reproduce.verdict import Outcome, Verdict
+from mtkit.reproduce.verdict import UNTESTABLE, Outcome, Verdict
 
 Heads = dict[tuple[str, int], Traits]  # by layer and number
 END = "</s>"
@@ -150,7 +150,7 @@ def _rows_without_preference(by_head: Sequence[Sequence[Tensor]]) -> Verdict:
     return Verdict(
         "CH-96",
         "some rows have no preference",
-        outcome if n_rows >= _FEWEST_ROWS else "cannot be tested at this scale",
+        outcome if n_rows >= _FEWEST_ROWS else UNTESTABLE,
         f"{n_even} of {n_rows} rows that see {_MANY} tokens or more; heads with a preference: {len(by_head)}",
         f"shown: {_EVEN_ROWS:.0%} or more of these rows, at least {_FEWEST_ROWS}, have an entropy above "
         f"{NEARLY_UNIFORM} of the greatest; the heads are those of the encoder with less than {_PREFERS} of it on the "

@@ -161,6 +161,9 @@ class Laboratory:
         own = [f"train.seed={seed}", *([] if max_minutes is None else [f"train.max_minutes={max_minutes:.3f}"])]
         file, changes = self.recipes / training.recipe, [*training.overrides, *self.overrides, *own]
         recipe = load_recipe(file, changes, parse_model=parse_config)
+        if training.passes != 1 and recipe.train.epochs is not None:
+            changes.append(f"train.epochs={recipe.train.epochs * training.passes:g}")
+            recipe = load_recipe(file, changes, parse_model=parse_config)
         if training.n_parameters is not None:
             widths = matched_widths(recipe, training.n_parameters)
             changes += [f"model.{key}={width}" for key, width in widths.items()]
@@ -299,11 +302,11 @@ class Laboratory:
         data = self.place(training, self.seeds[0]).recipe.data
         return [src for src, _ in _open(data, data.test[set_name]).pairs()]
 
-    def train_sources(self, training: Training, most: int = 100_000) -> list[str]:
-        """The first source sentences of a training's bitext, before its filters."""
+    def train_pairs(self, training: Training, most: int = 100_000) -> list[tuple[str, str]]:
+        """The first sentence pairs of a training's bitext, before its filters."""
         data = self.place(training, self.seeds[0]).recipe.data
         pairs = itertools.chain(*(_open(data, source).pairs() for source in data.train_bitexts))
-        return [src for src, _ in itertools.islice(pairs, most)]
+        return list(itertools.islice(pairs, most))
 
     def sample(self, training: Training, set_name: str, search: Search | None = None) -> Sample:
         """A training's translations of a test set with every seed."""

@@ -58,6 +58,7 @@ class Training(NamedTuple):
     recipe: str  # file below the recipes' folder, such as toy/rnnsearch.yaml
     overrides: tuple[str, ...] = ()  # KEY=VALUE, as mtkit train --set takes them
     n_parameters: int | None = None  # scale the recipe's widths until there are about so many
+    passes: int = 1  # times as many epochs as the other trainings, where --set says how many those have
     member: int = 0  # a training of the same recipe for an ensemble: its seeds are others
 
 

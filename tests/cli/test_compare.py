@@ -125,9 +125,9 @@ def test_texts_that_not_all_runs_have_learned_from_name_those_that_did(runs: lis
     assert compare(*copies, "--output", tmp_path / "out").exit_code == 0
     report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
     assert report["corpus"] == [
-        f"train: {data / 'train'} (a-b), rnnencdec",
+        f"train: {data / 'train'} (a-b), for rnnencdec",
         f"dev: {data / 'dev'} (a-b)",
-        f"train: {data / 'train'} (a-b), 25% of it, rnnsearch",
+        f"train: {data / 'train'} (a-b), 25% of it, for rnnsearch",
         f"news: {data / 'news'} (a-b), 3 segments",
     ]
 

@@ -79,6 +79,11 @@ def test_the_report_judges_each_claim_by_a_stated_rule(conducted: tuple[Path, Re
     folder, _, _ = conducted
     report = json.loads((folder / "table-1-1" / "report.json").read_text(encoding="utf-8"))
     assert [verdict["claim"] for verdict in report["verdicts"]] == ["CH-30", "CH-31", "CH-18", "CH-32"]
+    assert report["corpus"] == [
+        "train: synthetic:train,pairs=200,min_words=3,max_words=39 (en-de), 200 pairs",
+        "dev: synthetic:dev,pairs=4,min_words=3,max_words=9 (en-de), 4 pairs",
+        "scored on all: synthetic:test,pairs=220,min_words=3,max_words=39 (en-de), 220 pairs",
+    ]
     outcomes = {"shown", "not shown", "contradicted", "cannot be tested at this scale"}
     assert all(verdict["outcome"] in outcomes and verdict["reason"] for verdict in report["verdicts"])
     markdown = (folder / "table-1-1" / "report.md").read_text(encoding="utf-8")
@@ -220,6 +225,16 @@ def test_an_override_that_takes_the_difference_away_is_refused(tmp_path: Path) -
         assert not (tmp_path / "out").exists()
 
 
+def test_the_share_of_the_text_is_the_leagues_own_to_set(tmp_path: Path) -> None:
+    """Half of it for all of them would leave a tenth in the label alone."""
+    result = reproduce("league", "--set", "data.share=0.5", "--output", tmp_path / "out")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "mtkit: --set: data.share is what trainings of this study differ in; give it less text with --data\n",
+    )
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("name", ["2016", "a: b", "a #b", "[z]", "my corpus"])
 def test_any_name_of_the_data_folder_will_do(tmp_path: Path, name: str) -> None:
     """It is looked into, whatever YAML would make of the name."""
@@ -243,7 +258,7 @@ def test_what_a_corpus_cannot_test_is_said_before_anything_is_trained(tmp_path: 
     assert result.exit_code == 2
     said = [line for line in result.stderr.splitlines() if line.startswith("this corpus cannot test ")]
     assert said == [
-        "this corpus cannot test CH-30, CH-31: a cap of 30 words leaves out 0.0% of the training sentences; 5% or more "
+        "this corpus cannot test CH-30, CH-31: a cap of 30 tokens leaves out 0.0% of the training pairs; 5% or more "
         "are needed",
         "this corpus cannot test CH-18, CH-32: of 60 sentences 0 have 30 words or more, too few for two groups",
     ]

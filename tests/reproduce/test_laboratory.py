@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtkit.reproduce.conduct import plan_text
-from mtkit.reproduce.laboratory import Laboratory, Search, facts_of, recipes_folder, what_makes
+from mtkit.reproduce.laboratory import Laboratory, Place, Search, facts_of, recipes_folder, what_makes
 from mtkit.reproduce.study import Settings, Training
 
 RNN = Training("RNNsearch", "toy/rnnsearch.yaml")
@@ -134,6 +134,33 @@ def test_what_is_missing_is_expected_to_go_at_the_pace_of_what_is_finished(tmp_p
     done.record.write_text('{"end": "3,000 updates"}', encoding="utf-8")
     assert plan_text("Title", [done, begun], None).splitlines()[2].endswith("begun, about 4 min")
     assert plan_text("Title", [done, begun], 4.0).splitlines()[2].endswith("begun, about 2 min")
+
+
+def finish(place: Place, *, updates: int, minutes: float) -> None:
+    place.run.mkdir(parents=True)
+    entry = json.dumps({"update": updates, "minutes": minutes})
+    (place.run / "metrics.jsonl").write_text(entry + "\n", encoding="utf-8")
+    place.record.write_text('{"end": "its end"}', encoding="utf-8")
+
+
+def test_the_pace_is_one_of_tokens_and_not_of_updates(tmp_path: Path) -> None:
+    """1,000 updates of 4,096 tokens in 8 minutes: 3,000 of 1,024 take 6."""
+    room = laboratory(tmp_path, "train.max_minutes=60")
+    large = Training("large", "toy/transformer.yaml", ("train.batch_tokens=2048", "train.accumulate=2"))
+    small = Training("small", "toy/rnnencdec.yaml", ("train.batch_tokens=1024", "train.updates=3000"))
+    places = room.places([large, small])
+    finish(places[0], updates=1000, minutes=8.0)
+    assert plan_text("Title", places, None).splitlines()[2].endswith("missing, about 6 min")
+
+
+def test_where_passes_are_counted_the_pace_is_one_of_the_whole_text(tmp_path: Path) -> None:
+    """Four passes in 8 minutes: five times as many over a tenth of the text take 4."""
+    room = laboratory(tmp_path, "train.updates=null", "train.epochs=4", "train.max_minutes=60")
+    little = RNN._replace(label="little", overrides=("data.share=0.1",), passes=5)
+    places = room.places([RNN, little])
+    assert [place.recipe.train.epochs for place in places] == [4, 20]
+    finish(places[0], updates=77, minutes=8.0)
+    assert plan_text("Title", places, None).splitlines()[2].endswith("missing, about 4 min")
 
 
 def test_a_seed_is_expected_to_take_as_long_as_another_one_took(tmp_path: Path) -> None:

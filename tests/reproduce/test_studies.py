@@ -57,8 +57,8 @@ class StandIn(Laboratory):
     def dev(self, training: Training) -> list[tuple[str, str]]:
         return PAIRS[:20]
 
-    def train_sources(self, training: Training, most: int = 100_000) -> list[str]:
-        return [src for src, _ in PAIRS]
+    def train_pairs(self, training: Training, most: int = 100_000) -> list[tuple[str, str]]:
+        return PAIRS
 
     def alignments(self, training: Training, set_name: str) -> list[list[tuple[int, int]]] | None:
         return [list(pair.alignment) for pair in MADE]
@@ -171,14 +171,14 @@ def test_caps_that_take_no_text_away_show_nothing(tmp_path: Path, monkeypatch: p
     table = study.load("table-1-1")
     tested = table.report(stand_in(tmp_path, "toy")).verdicts
     assert all(verdict.outcome != "cannot be tested at this scale" for verdict in tested)
-    monkeypatch.setattr(StandIn, "train_sources", lambda *_: ["a short one"] * 99 + [" ".join("a" * 40)])
+    long, short = " ".join("a" * 16), "a short one, well-known: no"  # eight tokens, six words
+    monkeypatch.setattr(
+        StandIn, "train_pairs", lambda *_: [(short, short)] * 97 + [(short, long), (long, short), (long, long)]
+    )
     idle = table.report(stand_in(tmp_path, "toy")).verdicts
     assert [verdict.outcome for verdict in idle[:2]] == ["cannot be tested at this scale"] * 2
-    assert idle[0].reason.startswith("a cap of 15 words leaves out 1.0% of the training sentences; 5% or more are")
-    condition = (
-        "cannot be tested at this scale: fewer than 5% of the training sentences have more words in the source than "
-        "the shorter cap"
-    )
+    assert idle[0].reason.startswith("a cap of 15 tokens leaves out 3.0% of the training pairs; 5% or more are")
+    condition = "cannot be tested at this scale: fewer than 5% of the training pairs are longer than the shorter cap"
     assert [verdict.rule.endswith(condition) for verdict in [*tested, *idle]] == [True, True, False, False] * 2
 
 
@@ -413,10 +413,10 @@ def test_words_are_counted_in_a_language_without_blanks() -> None:
     """In Chinese a character counts as a word: of three one repeats another; three are three quarters of four."""
     chinese = Sample("system", [["狗狗跑", "狗跑"]], ["大狗跑步", "狗跑"], "zh")
     assert repeated_words(chinese).mean == pytest.approx(100 / 5)
-    assert repetition_by_segment(chinese).tolist() == pytest.approx([100 / 3, 0])
+    assert repetition_by_segment(chinese)[0].tolist() == pytest.approx([100 / 3, 0])
     assert length_ratio(chinese) == pytest.approx(5 / 6)
     german = Sample("system", [["der Hund der Hund", "ja"]], ["der Hund", "ja"], "de")
-    assert repetition_by_segment(german).tolist() == pytest.approx([25, 0])
+    assert repetition_by_segment(german)[0].tolist() == pytest.approx([25, 0])
     assert length_ratio(german) == pytest.approx(5 / 3)
 
 

@@ -32,7 +32,15 @@ from mtkit.reproduce.head_patterns import (
 )
 from mtkit.reproduce.laboratory import Laboratory, Translated
 from mtkit.reproduce.study import WMT_EN_DE, Settings, Training
-from mtkit.reproduce.verdict import INTERVAL_RULE, Outcome, Verdict, exactly, interval_above_zero, together
+from mtkit.reproduce.verdict import (
+    INTERVAL_RULE,
+    UNTESTABLE,
+    Outcome,
+    Verdict,
+    exactly,
+    interval_above_zero,
+    together,
+)
 from mtkit.reproduce.word_alignment import aligning_map, reference_links, reference_weights
 from mtkit.text.syntax import split_words
 from mtkit.text.tokenizer import PAD_ID, UNK_ID
@@ -40,9 +48,9 @@ from mtkit.text.tokenizer import PAD_ID, UNK_ID
 TITLE = "Attention maps: alignments, patterns of heads, weights against gradients"
 SUBJECT = (
     "The attention that an RNNsearch and a Transformer pay while they read test sentences with their references: how "
-    "near it is to the right word alignment, which patterns the heads show, and whether the weights rank source words "
-    "as the gradients of the model's own predictions do. Each seed's models are judged; the heads that are listed and "
-    "the maps that are drawn are those of the first."
+    "near it is to the right word alignment where that is known, which patterns the heads show, and whether the "
+    "weights rank source words as the gradients of the model's own predictions do. Each seed's models are judged; the "
+    "heads that are listed and the maps that are drawn are those of the first."
 )
 _N_PAIRS = 100  # sentences that are looked at
 _N_GRADIENTS = 30
@@ -177,7 +185,7 @@ def _alignments(
     if gold is None:
         reason = "this corpus has no right alignments; the synthetic one has"
         for claim, statement in _ALIGNMENT_CLAIMS.items():
-            verdicts.append(Verdict(claim, statement, "cannot be tested at this scale", reason, _ALIGNMENT_RULE))
+            verdicts.append(Verdict(claim, statement, UNTESTABLE, reason, _ALIGNMENT_RULE))
         return verdicts, {name: (each.lag, None, None, None) for name, each in lag.items()}
     gold = gold[:_N_PAIRS]
     pairs = (translated.sources[:_N_PAIRS], translated.references[:_N_PAIRS])
@@ -266,7 +274,7 @@ def _negation(looked: _Looked, translated: Translated) -> Verdict:
     ]
     if len(values) < MIN_SEGMENTS:
         reason = f"it takes English and French and {MIN_SEGMENTS} negated test sentences; there are {len(values)}"
-        return Verdict("CH-35", statement, "cannot be tested at this scale", reason, INTERVAL_RULE)
+        return Verdict("CH-35", statement, UNTESTABLE, reason, INTERVAL_RULE)
     what = f"{looked.label}: the weight on 'not', of 'ne' or of 'pas', whichever is less, above an even share"
     return interval_above_zero("CH-35", statement, np.array(values), what)
 

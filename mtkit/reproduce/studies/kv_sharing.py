@@ -76,8 +76,8 @@ def report(laboratory: Laboratory) -> Findings:
         *("by the formula", "decoder steps/s, greedy", "BLEU"),
     )
     note = (
-        "Steps are those of one hypothesis; on a CPU and with few heads the time goes elsewhere than into reading keys "
-        f"and values, so their number shows in memory more than in speed. {signature(samples['MHA'])}"
+        "Steps are those of one hypothesis; on the CPU, and with few heads, the time goes elsewhere than into reading "
+        f"keys and values, so their number shows in memory more than in speed. {signature(samples['MHA'])}"
     )
     bars = {"BLEU": [bar(m) for m in (measured_bleu(each) for each in samples.values())]}
     figure = bar_figure(bars, list(samples), y_label="BLEU")

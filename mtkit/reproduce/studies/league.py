@@ -15,15 +15,16 @@ from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory
 from mtkit.reproduce.studies.luong_scores import TABLE_4
 from mtkit.reproduce.study import WMT_EN_DE, Settings, Training
-from mtkit.reproduce.verdict import BEATS_RULE, Sample, Verdict, beats, gains_more
+from mtkit.reproduce.verdict import BEATS_RULE, UNTESTABLE, Sample, Verdict, beats, gains_more
 from mtkit.train.log import dev_curve
 
 TITLE = "League: every system from Seq2Seq to the Transformer on one corpus"
 SUBJECT = (
-    "One bitext, one vocabulary, one search, one metric. With --match params all widths of a system are scaled "
-    "together until it has as many parameters as the others; with --match time each trains for the same minutes. "
-    "Beside them a Transformer with a quarter of the parameters (where they are matched), one system of each family "
-    "trained on a tenth of the bitext, and one stack of each family that recalls a symbol over a distance."
+    "One bitext and one metric; but for the paper's scale also one vocabulary and one search. With --match params all "
+    "widths of a system are scaled together until it has as many parameters as the others; with --match time each "
+    "trains for the same minutes. Beside them a Transformer with a quarter of the parameters (where they are "
+    "matched), one system of each family trained on a tenth of the bitext, and one stack of each family that recalls "
+    "a symbol over a distance."
 )
 
 _SYSTEMS = {
@@ -100,7 +101,8 @@ def _on_little(settings: Settings, training: Training) -> Training:
     own = [f"data.share={_SHARE}", "train.patience=5"]
     if settings.scale != "paper" and settings.match == "params":
         own.append(f"train.updates={_LITTLE_UPDATES[settings.scale][training.label]}")
-    return training._replace(label=_little(training.label), overrides=(*training.overrides, *own))
+    passes = round(0.5 / _SHARE)  # as its updates, about half as many as those on all of the text
+    return training._replace(label=_little(training.label), overrides=(*training.overrides, *own), passes=passes)
 
 
 def _little(label: str) -> str:
@@ -212,7 +214,7 @@ def _size_verdict(samples: dict[str, Sample]) -> Verdict:
     statement = "a larger Transformer is better"
     if _BIG not in samples and _SMALL not in samples:
         reason = "with --match time each system has its recipe's size; --match params trains another beside it"
-        return Verdict("CH-119", statement, "cannot be tested at this scale", reason, BEATS_RULE)
+        return Verdict("CH-119", statement, UNTESTABLE, reason, BEATS_RULE)
     larger, smaller = (_BIG, "Transformer") if _BIG in samples else ("Transformer", _SMALL)
     return beats("CH-119", statement, _pair(samples, larger, smaller))
 

@@ -12,13 +12,13 @@ from mtkit.evaluate.repetition import repetition_rate
 from mtkit.reproduce.bleu_rows import bar, measured_bleu, signature
 from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Search
-from mtkit.reproduce.studies.luong_scores import local_window
+from mtkit.reproduce.studies.luong_scores import local_window, window_note
 from mtkit.reproduce.study import Settings, Training
 from mtkit.reproduce.verdict import INTERVAL_RULE, Sample, Verdict, beats, gains_more, interval_above_zero, together
 
 TITLE = "Luong's chain: base, + reverse, + dropout, + attention, + input feeding, + local-p, + <unk> replaced, ensemble"
 SUBJECT = (
-    "One stacked LSTM after the other, each with one thing more than the one before it. The vocabulary is one of words "
+    "One LSTM after the other, each with one thing more than the one before it. The vocabulary is one of words "
     "so that <unk> can be written, and then replaced by the source word that the model looks at most. The ensemble is "
     "of the three models with attention."
 )
@@ -89,7 +89,9 @@ def report(laboratory: Laboratory) -> Findings:
     )
     verdicts.append(_repetition_verdict(samples[3], samples[4]))
     bleu = [measured_bleu(sample) for sample in chain]
-    return Findings(verdicts, [_table(chain, bleu, set_name)], [_bars(chain, bleu)])
+    return Findings(
+        verdicts, [_table(chain, bleu, set_name)], [_bars(chain, bleu)], [window_note(laboratory, contestants[-1])]
+    )
 
 
 def _ensemble(laboratory: Laboratory, members: Sequence[Training], set_name: str) -> Sample:
@@ -120,16 +122,17 @@ def _repetition_verdict(without: Sample, feeding: Sample) -> Verdict:
     rates = [repetition_by_segment(sample) for sample in (without, feeding)]
     before, after = repeated_words(without), repeated_words(feeding)
     what = f"repeated words, {before}% without, {after}% with input feeding; difference"
-    return interval_above_zero("CH-50", "input feeding reduces repetition", rates[0] - rates[1], what)
+    return interval_above_zero("CH-50", "input feeding reduces repetition", rates[0] - rates[1], what, without, feeding)
 
 
 def repetition_by_segment(sample: Sample) -> np.ndarray:
-    """Repetition rate of each segment's translation, the mean over the seeds; [segments]."""
-    by_seed = [
-        [repetition_rate([" ".join(words)]) for words in words_of(lines, sample.trg_lang)]
-        for lines in sample.hypotheses
-    ]
-    return np.mean(by_seed, axis=0)
+    """Repetition rate of each segment's translation; [seeds, segments]."""
+    return np.array(
+        [
+            [repetition_rate([" ".join(words)]) for words in words_of(lines, sample.trg_lang)]
+            for lines in sample.hypotheses
+        ]
+    )
 
 
 def repeated_words(sample: Sample) -> Measured:

@@ -7,16 +7,17 @@ from typing import NamedTuple
 
 from mtkit.evaluate.alignment import alignment_error_rate
 from mtkit.evaluate.charts import bar_figure
+from mtkit.models import parse_config
 from mtkit.reproduce.bleu_rows import bar, measured_bleu, signature
 from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Search
 from mtkit.reproduce.study import Scale, Settings, Training
-from mtkit.reproduce.verdict import BEATS_RULE, Sample, Verdict, beats, compare
+from mtkit.reproduce.verdict import BEATS_RULE, UNTESTABLE, Sample, Verdict, beats, compare
 from mtkit.reproduce.word_alignment import reference_links
 
 TITLE = "Luong's attention: four scores, global and local"
 SUBJECT = (
-    "The same stacked LSTM with input feeding, the source read backwards; only the score of a source position and the "
+    "The same LSTM with input feeding, the source read backwards; only the score of a source position and the "
     "positions that are looked at differ."
 )
 
@@ -89,6 +90,15 @@ def local_window(scale: Scale) -> tuple[str, ...]:
     return () if scale == "paper" else ("model.window=5",)
 
 
+def window_note(laboratory: Laboratory, training: Training) -> str:
+    """How far the local attention of a training sees."""
+    config = parse_config(laboratory.place(training, laboratory.seeds[0]).recipe.model).model_dump()
+    return (
+        f"Local attention looks at most {config['window']} tokens to each side; the paper's D is 10. Longer sentences "
+        "may need more: --set model.window=10."
+    )
+
+
 def report(laboratory: Laboratory) -> Findings:
     contestants = trainings(laboratory.settings)
     set_name = laboratory.test_set(contestants[0])
@@ -136,6 +146,7 @@ def report(laboratory: Laboratory) -> Findings:
         verdicts,
         [Table("bleu", "BLEU and perplexity", header, rows, note)],
         [Picture("bleu", "BLEU by score and scope", figure, "Whiskers: 95% bootstrap intervals.")],
+        [window_note(laboratory, contestants[-1])],
     )
 
 
@@ -159,7 +170,7 @@ def _alignment_verdict(errors: dict[str, Measured], samples: dict[str, Sample], 
     rule = f"the system with the highest BLEU against the one with the least alignment error; {BEATS_RULE}"
     if not errors:
         reason = "this corpus has no right alignments; the synthetic one has"
-        return Verdict("CH-56", statement, "cannot be tested at this scale", reason, rule)
+        return Verdict("CH-56", statement, UNTESTABLE, reason, rule)
     aligner, translator = min(errors, key=lambda label: errors[label].mean), max(bleu, key=lambda label: bleu[label])
     found = compare(samples[translator], samples[aligner])
     reason = (

@@ -12,6 +12,7 @@ from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Search
 from mtkit.reproduce.study import TOY_ALL_LENGTHS, Scale, Settings, Training
 from mtkit.reproduce.verdict import UNTESTABLE, Sample, Verdict, beats, falls_with_length, stays_flat
+from mtkit.text.words import split_words
 
 TITLE = "Table 1-1: RNNencdec against RNNsearch at two caps of the training length"
 SUBJECT = (
@@ -44,7 +45,7 @@ def trainings(settings: Settings) -> list[Training]:
             if scale == "paper":
                 found.append(Training(f"{system}-{cap}", f"wmt14/{system.lower()}_{cap}.yaml"))
                 continue
-            own = _TOY if scale == "toy" else ("text={subword: word, vocab_size: 15000, shared_vocab: false}",)
+            own = _TOY if scale == "toy" else ("text={subword: word, vocab_size: 5000, shared_vocab: false}",)
             caps = (f"data.filters.max_length={cap}",)
             found.append(Training(f"{system}-{cap}", f"{scale}/{system.lower()}.yaml", own + caps))
     return found
@@ -53,7 +54,7 @@ def trainings(settings: Settings) -> list[Training]:
 def foresee(laboratory: Laboratory) -> list[str]:
     model = trainings(laboratory.settings)[0]
     cap = _cap(laboratory, model)
-    idle = _idle_cap(_share_longer(laboratory.train_sources(model), cap), cap)
+    idle = _idle_cap(_share_longer(laboratory.train_pairs(model), cap), cap)
     groups = length_groups(laboratory.test_sources(model, laboratory.test_set(model)))
     return [
         *([f"CH-30, CH-31: {idle}"] if idle else []),
@@ -73,7 +74,7 @@ def report(laboratory: Laboratory) -> Findings:
     sources = laboratory.translate([(models[0], laboratory.seeds[0])], set_name, _ALL).sources
     enc_short, search_short, enc_long, search_long = samples
     groups = length_groups(sources)
-    cut = _share_longer(laboratory.train_sources(models[0]), short)
+    cut = _share_longer(laboratory.train_pairs(models[0]), short)
     above = beats("CH-30", "RNNsearch beats RNNencdec at both caps", (search_short, enc_short), (search_long, enc_long))
     across = beats("CH-31", f"RNNsearch-{short} beats RNNencdec-{long}", (search_short, enc_long))
     verdicts = [
@@ -114,16 +115,17 @@ def _cap_note(short: int, long: int, sources: Sequence[str]) -> str:
     )
 
 
-def _share_longer(sources: Sequence[str], cap: int) -> float:
-    """The share of sentences with more words than the cap."""
-    return sum(len(line.split()) > cap for line in sources) / len(sources)
+def _share_longer(pairs: Sequence[tuple[str, str]], cap: int) -> float:
+    """The share of sentence pairs with more words and punctuation marks than the cap on one of the sides."""
+    n_longer = sum(max(len(split_words(text).split()) for text in pair) > cap for pair in pairs)
+    return n_longer / len(pairs)
 
 
 def _unless_idle(cut: float, cap: int, verdict: Verdict) -> Verdict:
     """The verdict on a claim about caps, if the shorter one takes away enough of the training text to matter."""
     verdict = verdict._replace(
-        rule=f"{verdict.rule}; cannot be tested at this scale: fewer than {_LEAST_CUT:.0%} of the training sentences "
-        "have more words in the source than the shorter cap"
+        rule=f"{verdict.rule}; {UNTESTABLE}: fewer than {_LEAST_CUT:.0%} of the training pairs are longer than the "
+        "shorter cap"
     )
     idle = _idle_cap(cut, cap)
     return verdict._replace(outcome=UNTESTABLE, reason=f"{idle}. {verdict.reason}") if idle else verdict
@@ -133,7 +135,7 @@ def _idle_cap(cut: float, cap: int) -> str:
     """Why a cap that leaves out this share of the training text shows nothing; empty if it may."""
     if cut >= _LEAST_CUT:
         return ""
-    return f"a cap of {cap} words leaves out {cut:.1%} of the training sentences; {_LEAST_CUT:.0%} or more are needed"
+    return f"a cap of {cap} tokens leaves out {cut:.1%} of the training pairs; {_LEAST_CUT:.0%} or more are needed"
 
 
 def _bleu_table(
