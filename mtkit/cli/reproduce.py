@@ -78,6 +78,8 @@ def reproduce(
         raise RequestError("--data: is needed by --scale multi30k; name the folder of the corpus")
     if match == "time" and name != "league":
         raise RequestError(f"--match: is for the study league; {name} compares its systems as their recipes have them")
+    if match == "time" and scale == "paper":
+        raise RequestError("--match: the recipes of --scale paper train as the papers did, each for its own time")
     laboratory = Laboratory(
         settings,
         output or Path("runs") / "reproduce" / scale,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mtkit.errors import DivergedError, RequestError
 from mtkit.recipe import DataSection, FilePair
 from mtkit.reproduce import study as studies
-from mtkit.reproduce.corpus import learned_from, text_name
+from mtkit.reproduce.corpus import SCORED_ON, learned_from, text_name
 from mtkit.reproduce.laboratory import Laboratory, Place
 from mtkit.reproduce.published import PUBLICATIONS, Cost
 from mtkit.reproduce.report import Origin, Trained, write_report, write_summary
@@ -111,7 +111,7 @@ def _corpus(laboratory: Laboratory, places: Sequence[Place]) -> list[str]:
 
     data = {place.training: place.recipe.data for place in places}
     sets = [
-        f"scored on {name}: {sized(each.test[name], each)}"
+        f"{SCORED_ON}{name}: {sized(each.test[name], each)}"
         for training, each in data.items()
         for name in [laboratory.test_set(training)]
     ]

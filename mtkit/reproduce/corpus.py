@@ -7,6 +7,9 @@ from pathlib import Path
 
 from mtkit.recipe import DataSection, FilePair
 
+SCORED_ON = "scored on "
+"""Begins a report's line of the test set that its scores are of."""
+
 
 def text_name(source: str | FilePair, data: DataSection) -> str:
     """A bitext as a reader can find it, with its languages."""

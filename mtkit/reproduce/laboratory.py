@@ -24,7 +24,7 @@ from mtkit.analyze.steps import counted_steps
 from mtkit.checkpoint import LoadedModel, load_model, weights_sum
 from mtkit.data.sources import Bitext, check_aligned, open_bitext
 from mtkit.errors import DataError, DivergedError, RequestError
-from mtkit.models import parse_config
+from mtkit.models import TranslationModel, parse_config
 from mtkit.recipe import DataSection, FilePair, Recipe, load_recipe
 from mtkit.reproduce.evaluation import translate_all
 from mtkit.reproduce.findings import Measured
@@ -96,6 +96,13 @@ class Search(NamedTuple):
     beam_size: int | None = None
     length_penalty: float | None = None
     unknown: str | None = None
+
+
+class ParallelText(NamedTuple):
+    """A test set."""
+
+    sources: list[str]
+    references: list[str]
 
 
 class Translated(NamedTuple):
@@ -241,30 +248,49 @@ class Laboratory:
         """A test set of the first member's recipe as one model, or an ensemble, translates it; made once."""
         search = search or Search()
         places = [self.place(training, seed) for training, seed in members]
-        recipe = places[0].recipe
-        source = {"dev": recipe.data.dev, **recipe.data.test}[set_name]
-        bitext = _open(recipe.data, source)
+
+        def make() -> Translated:
+            label = " + ".join(place.name for place in places)
+            return self._translate(places, self.test_text(places[0].training, set_name), search, label)
+
+        return self.once(make, members, set_name, search)
+
+    def once(
+        self,
+        make: Callable[[], Translated],
+        members: Sequence[tuple[Training, int]],
+        set_name: str,
+        search: Search,
+        *,
+        changed: Sequence[str] = (),
+    ) -> Translated:
+        """What `make` makes of a test set with these models and this search, or what an earlier call has made.
+
+        changed: what is done to the models beside.
+        """
+        places = [self.place(training, seed) for training, seed in members]
         key = {
             "models": [f"{place.run.parent.name}/{place.run.name} {weights_sum(place.run)}" for place in places],
-            "bitext": bitext.fingerprint(),
-            "search": {**recipe.search.model_dump(mode="json"), **_given(search)},
+            "bitext": self._test_bitext(places[0].training, set_name).fingerprint(),
+            "search": {**places[0].recipe.search.model_dump(mode="json"), **_given(search)},
         }
+        if changed:
+            key["changed"] = list(changed)
         kept = self.folder / "translations" / f"{_digest(key)}.json"
         if known := _read_object(kept):
             return Translated(**known["translated"])
-        check_aligned(bitext)
-        pairs = list(bitext.pairs())
-        label = " + ".join(place.name for place in places)
-        translated = self._translate(places, [src for src, _ in pairs], [trg for _, trg in pairs], search, label)
+        translated = make()
         kept.parent.mkdir(parents=True, exist_ok=True)
         with open_output(kept) as stream:
             text = json.dumps({"key": key, "translated": translated._asdict()}, ensure_ascii=False, indent=1)
             stream.write(text.encode("utf-8") + b"\n")
         return translated
 
-    def _translate(
-        self, places: Sequence[Place], sources: list[str], references: list[str], search: Search, label: str
-    ) -> Translated:
+    def _test_bitext(self, training: Training, set_name: str) -> Bitext:
+        data = self.place(training, self.seeds[0]).recipe.data
+        return _open(data, {"dev": data.dev, **data.test}[set_name])
+
+    def _translate(self, places: Sequence[Place], text: ParallelText, search: Search, label: str) -> Translated:
         members, joined = load_ensemble([place.run for place in places], device=resolve_device(self.device))
         section = members[0].recipe.search.model_copy(update=_given(search))
         translator = Translator.of(
@@ -275,32 +301,32 @@ class Laboratory:
             device=next(joined.model.parameters()).device,
         )
         try:
-            with counted_steps([member.model for member in members]) as steps:
-                translations, seconds = translate_all(translator, sources, label)
+            return translated_by(translator, [member.model for member in members], text, label)
         except DivergedError as error:
             if not any(place.has_diverged for place in places):
                 raise
             to_stderr(f"mtkit: warning: {label}: {error}; it counts as translating nothing")
-            nothing = [""] * len(sources)
-            return Translated(sources, references, nothing, [-math.inf] * len(sources), 0.0, 0)
-        hypotheses = [translation.text for translation in translations]
-        scores = [translation.hypotheses[0].score for translation in translations]
-        return Translated(sources, references, hypotheses, scores, seconds, steps.rows)
+            n_lines = len(text.sources)
+            return Translated(*text, [""] * n_lines, [-math.inf] * n_lines, 0.0, 0)
 
     def alignments(self, training: Training, set_name: str) -> list[list[tuple[int, int]]] | None:
         """The right word links of a test set, where they are known."""
-        data = self.place(training, self.seeds[0]).recipe.data
-        return _open(data, data.test[set_name]).alignments()
+        return self._test_bitext(training, set_name).alignments()
 
     def dev(self, training: Training) -> list[tuple[str, str]]:
         """The dev pairs of a training."""
         data = self.place(training, self.seeds[0]).recipe.data
         return list(_open(data, data.dev).pairs())
 
-    def test_sources(self, training: Training, set_name: str) -> list[str]:
-        """The source sentences of a test set."""
-        data = self.place(training, self.seeds[0]).recipe.data
-        return [src for src, _ in _open(data, data.test[set_name]).pairs()]
+    def test_text(self, training: Training, set_name: str) -> ParallelText:
+        """The sentence pairs of a test set.
+
+        Raises: DataError for unequal line counts or no text at all.
+        """
+        bitext = self._test_bitext(training, set_name)
+        check_aligned(bitext)
+        sources, references = zip(*bitext.pairs(), strict=True)
+        return ParallelText(list(sources), list(references))
 
     def train_pairs(self, training: Training, most: int = 100_000) -> list[tuple[str, str]]:
         """The first sentence pairs of a training's bitext, before its filters."""
@@ -347,6 +373,17 @@ def facts_of(run: Path) -> Facts:
         best.get("dev_ppl"),
         best.get("dev_bleu"),
     )
+
+
+def translated_by(
+    translator: Translator, models: Sequence[TranslationModel], text: ParallelText, label: str
+) -> Translated:
+    """What a translator makes of a test set, with its time and the steps of the models in it."""
+    with counted_steps(models) as steps:
+        translations, seconds = translate_all(translator, text.sources, label)
+    hypotheses = [translation.text for translation in translations]
+    scores = [translation.hypotheses[0].score for translation in translations]
+    return Translated(*text, hypotheses, scores, seconds, steps.rows)
 
 
 def what_makes(recipe: Recipe, content: Callable[[FilePair | str], Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from mtkit import __version__
 from mtkit.evaluate.charts import numbers_shown
 from mtkit.evaluate.pictures import save_figure
+from mtkit.reproduce.corpus import SCORED_ON
 from mtkit.reproduce.findings import Findings, Measured, Picture, Table
 from mtkit.text.lines import open_output
 from mtkit.train.log import minutes_text, to_stderr
@@ -98,12 +99,15 @@ def write_summary(folder: Path) -> Path:
         rows += verdicts
     rows.sort(key=lambda row: (_claim_number(row[0]), row[0], row[1]))
     counts = [f"{sum(mark in row[3] for row in rows)} {outcome}" for outcome, mark in OUTCOME_MARKS.items()]
+    header = ["study", "seeds", "trainings", "training time", "made", "scored on"]
+    if any(row[-1] for row in studies):
+        header.append("changed with --set")
     parts = [
         f"# Verdicts, scale {' and '.join(sorted(scales))}",
         f"{len(rows)} verdicts: {', '.join(counts)}. Each study's report states its rules.",
         _markdown_rows(("claim", "study", "statement", "verdict", "reason"), rows, right=()),
         "## Studies",
-        _markdown_rows(("study", "seeds", "trainings", "training time", "made"), studies, right=()),
+        _markdown_rows(header, [row[: len(header)] for row in studies], right=()),
     ]
     _write(folder / "verdicts.md", "\n\n".join(parts) + "\n")
     return folder / "verdicts.md"
@@ -122,7 +126,8 @@ def _summary_rows(report: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         [each["claim"], name, each["statement"], f"{OUTCOME_MARKS[each['outcome']]} {each['outcome']}", each["reason"]]
         for each in report["verdicts"]
     ]
-    return [name, seeds, *trained, report["made"]], verdicts
+    texts = [line.removeprefix(SCORED_ON) for line in report.get("corpus", ()) if line.startswith(SCORED_ON)]
+    return [name, seeds, *trained, report["made"], "; ".join(texts), ", ".join(report.get("overrides", ()))], verdicts
 
 
 def _claim_number(claim: str) -> int:

@@ -15,6 +15,7 @@ from mtkit.evaluate.alignment import Link, word_links, word_weights
 from mtkit.text.syntax import split_words
 
 _BATCH = 50
+NO_ALIGNMENTS = "this corpus has no right alignments; the synthetic one has"
 
 
 def aligning_map(maps: Sequence[AttentionMap]) -> Tensor:

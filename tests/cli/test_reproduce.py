@@ -101,6 +101,10 @@ def test_the_verdicts_of_all_studies_are_collected(conducted: tuple[Path, Result
     claims = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| CH-")]
     assert claims == ["CH-18", "CH-30", "CH-31", "CH-32", "CH-112", "CH-113", "CH-114", "CH-115", "CH-126"]
     assert "| table-1-6 | none trained | – | – |" in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| table-1-1 | 1 |")]
+    scored, changed = [cell.strip() for cell in row.split("|")[-3:-1]]
+    assert scored == "all: synthetic:test,pairs=220,min_words=3,max_words=39 (en-de), 220 pairs"
+    assert changed == ", ".join(TINY[1::2])
     assert "| table-1-1 | 1 | 4 | " in text
 
 
@@ -312,6 +316,10 @@ def test_the_studies_are_listed() -> None:
         (
             ["beam", "--match", "time"],
             "mtkit: --match: is for the study league; beam compares its systems as their recipes have them",
+        ),
+        (
+            ["league", "--match", "time", "--scale", "paper"],
+            "mtkit: --match: the recipes of --scale paper train as the papers did, each for its own time",
         ),
         (["table-1-1", "--set", "train.optimzer=adam"], "train.optimzer: unknown key; did you mean 'optimizer'?"),
     ],

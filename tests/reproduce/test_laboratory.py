@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mtkit.reproduce.conduct import plan_text
-from mtkit.reproduce.laboratory import Laboratory, Place, Search, facts_of, recipes_folder, what_makes
+from mtkit.reproduce.laboratory import Laboratory, Place, Search, Translated, facts_of, recipes_folder, what_makes
 from mtkit.reproduce.study import Settings, Training
 
 RNN = Training("RNNsearch", "toy/rnnsearch.yaml")
@@ -221,3 +221,25 @@ def test_a_model_that_went_on_is_translated_anew(make_run, tmp_path: Path) -> No
     (place.run / "best").write_text("update-10\n", encoding="utf-8")
     room.translate([(RNN, 1)], "short", Search(beam_size=1))
     assert len(list((tmp_path / "translations").iterdir())) == 2
+
+
+def test_what_is_done_to_a_model_beside_its_search_is_translated_once_too(make_run, tmp_path: Path) -> None:
+    room = laboratory(tmp_path)
+    place = room.place(RNN, 1)
+    place.run.parent.mkdir(parents=True)
+    make_run(tmp_path, "rnnsearch").rename(place.run)
+    made = []
+
+    def once(text: str, *changed: str) -> list[str]:
+        def make() -> Translated:
+            made.append(text)
+            return Translated(["a"], ["b"], [text], [-1.0], 0.5, 3)
+
+        return room.once(make, [(RNN, 1)], "short", Search(beam_size=1), changed=changed).hypotheses
+
+    assert [once("whole"), once("again"), once("less", "without a 0"), once("more", "without a 0")] == [
+        *(["whole"], ["whole"]),
+        *(["less"], ["less"]),
+    ]
+    assert made == ["whole", "less"]
+    assert room.translate([(RNN, 1)], "short", Search(beam_size=1)).hypotheses == ["whole"], "the same search"

@@ -18,7 +18,7 @@ from mtkit import models
 from mtkit.checkpoint import LoadedModel
 from mtkit.reproduce import study
 from mtkit.reproduce.findings import Cell, Findings, Measured, Table
-from mtkit.reproduce.laboratory import Facts, Laboratory, Search, Translated
+from mtkit.reproduce.laboratory import Facts, Laboratory, ParallelText, Search, Translated
 from mtkit.reproduce.matching import count_parameters, matched_widths
 from mtkit.reproduce.studies.beam import length_ratio
 from mtkit.reproduce.studies.league import matched_text, published
@@ -62,6 +62,12 @@ class StandIn(Laboratory):
 
     def alignments(self, training: Training, set_name: str) -> list[list[tuple[int, int]]] | None:
         return [list(pair.alignment) for pair in MADE]
+
+    def test_text(self, training: Training, set_name: str) -> ParallelText:
+        return ParallelText([src for src, _ in PAIRS], [trg for _, trg in PAIRS])
+
+    def once(self, make: Callable[[], Translated], *_: object, **__: object) -> Translated:
+        return make()
 
     def translate(
         self, members: Sequence[tuple[Training, int]], set_name: str, search: Search | None = None

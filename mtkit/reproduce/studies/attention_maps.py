@@ -30,7 +30,7 @@ from mtkit.reproduce.head_patterns import (
     specialised,
     traits_of_heads,
 )
-from mtkit.reproduce.laboratory import Laboratory, Translated
+from mtkit.reproduce.laboratory import Laboratory, ParallelText
 from mtkit.reproduce.study import WMT_EN_DE, Settings, Training
 from mtkit.reproduce.verdict import (
     INTERVAL_RULE,
@@ -41,7 +41,7 @@ from mtkit.reproduce.verdict import (
     interval_above_zero,
     together,
 )
-from mtkit.reproduce.word_alignment import aligning_map, reference_links, reference_weights
+from mtkit.reproduce.word_alignment import NO_ALIGNMENTS, aligning_map, reference_links, reference_weights
 from mtkit.text.syntax import split_words
 from mtkit.text.tokenizer import PAD_ID, UNK_ID
 
@@ -58,6 +58,7 @@ _N_GRADIENT_STEPS = 6  # target positions of each whose gradients are taken
 _AGREES, _SAME = 0.7, 0.9  # rank correlations
 _ROUNDING = 1e-5  # of a row's sum in float32
 _PICTURE_WORDS = range(6, 13)
+_NEGATION_LANGUAGES = ("en", "fr")
 
 
 def trainings(settings: Settings) -> list[Training]:
@@ -84,37 +85,46 @@ class _Looked(NamedTuple):
         return aligning_map(self.maps[pair])
 
 
+def foresee(laboratory: Laboratory) -> list[str]:
+    first = trainings(laboratory.settings)[0]
+    data = laboratory.place(first, laboratory.seeds[0]).recipe.data
+    return [
+        *([] if (data.src, data.trg) == _NEGATION_LANGUAGES else ["CH-35: it takes English and French"]),
+        *([] if laboratory.alignments(first, laboratory.test_set(first)) else [f"CH-34, CH-36: {NO_ALIGNMENTS}"]),
+    ]
+
+
 def report(laboratory: Laboratory) -> Findings:
     contestants = trainings(laboratory.settings)
     set_name = laboratory.test_set(contestants[0])
-    translated = laboratory.translate([(contestants[0], laboratory.seeds[0])], set_name)
+    text = laboratory.test_text(contestants[0], set_name)
     gold = laboratory.alignments(contestants[0], set_name)
     verdicts, alignments = [], []
     tables: list[Table] = []
     pictures: list[Picture] = []
     for seed in laboratory.seeds:
-        looked = [_look(laboratory, training, seed, translated) for training in contestants]
+        looked = [_look(laboratory, training, seed, text) for training in contestants]
         search, transformer = looked
-        alignment_verdicts, alignment = _alignments(looked, translated, gold)
+        alignment_verdicts, alignment = _alignments(looked, text, gold)
         heads = traits_of_heads(transformer.maps)
         untrained = traits_of_heads(attention_maps(_untrained(transformer.loaded, seed), transformer.batch))
         alignments.append(alignment)
         verdicts.append(
             [
                 *alignment_verdicts,
-                _negation(search, translated),
+                _negation(search, text),
                 sharpening(heads, untrained),
                 sparsity(heads, untrained),
                 _drawn(looked),
                 *pattern_verdicts(heads, untrained, transformer.maps, transformer.src_tokens),
-                _blocks(transformer, translated),
+                _blocks(transformer, text),
                 specialised(heads),
                 repeated(transformer.maps, heads),
                 _weight_is_not_importance(looked),
             ]
         )
         if seed == laboratory.seeds[0]:  # heads of two trainings have nothing but their numbers in common
-            tables, pictures = [head_table(heads, untrained, len(transformer.maps))], _pictures(looked, translated)
+            tables, pictures = [head_table(heads, untrained, len(transformer.maps))], _pictures(looked, text)
     return Findings(
         [over_seeds(of_claim) for of_claim in zip(*verdicts, strict=True)],
         [_alignment_table(alignments, gold is not None), *tables],
@@ -140,11 +150,11 @@ def over_seeds(verdicts: Sequence[Verdict]) -> Verdict:
     )
 
 
-def _look(laboratory: Laboratory, training: Training, seed: int, translated: Translated) -> _Looked:
+def _look(laboratory: Laboratory, training: Training, seed: int, text: ParallelText) -> _Looked:
     loaded = laboratory.model(training, seed)
     sides = (
-        (loaded.tokenizers.src, translated.sources[:_N_PAIRS]),
-        (loaded.tokenizers.trg, translated.references[:_N_PAIRS]),
+        (loaded.tokenizers.src, text.sources[:_N_PAIRS]),
+        (loaded.tokenizers.trg, text.references[:_N_PAIRS]),
     )
     src_rows, trg_rows = (tokenizer.encode(lines) for tokenizer, lines in sides)
     src_tokens, trg_tokens = ([[*row, END] for row in tokenizer.split(lines)] for tokenizer, lines in sides)
@@ -165,7 +175,7 @@ _Alignment = dict[str, tuple[float | None, ...]]
 
 
 def _alignments(
-    looked: Sequence[_Looked], translated: Translated, gold: list[list[Link]] | None
+    looked: Sequence[_Looked], text: ParallelText, gold: list[list[Link]] | None
 ) -> tuple[list[Verdict], _Alignment]:
     """How attention compares with right alignments, and with a diagonal that knows nothing of words."""
     lag = {each.label: traits([each.aligning(pair) for pair in range(len(each.maps))]) for each in looked}
@@ -183,14 +193,13 @@ def _alignments(
         )
     ]
     if gold is None:
-        reason = "this corpus has no right alignments; the synthetic one has"
         for claim, statement in _ALIGNMENT_CLAIMS.items():
-            verdicts.append(Verdict(claim, statement, UNTESTABLE, reason, _ALIGNMENT_RULE))
+            verdicts.append(Verdict(claim, statement, UNTESTABLE, NO_ALIGNMENTS, _ALIGNMENT_RULE))
         return verdicts, {name: (each.lag, None, None, None) for name, each in lag.items()}
     gold = gold[:_N_PAIRS]
-    pairs = (translated.sources[:_N_PAIRS], translated.references[:_N_PAIRS])
+    pairs = (text.sources[:_N_PAIRS], text.references[:_N_PAIRS])
     found = {each.label: reference_links(each.loaded, *pairs) for each in looked}
-    found["diagonal"] = [_diagonal(src, trg) for src, trg in _words(translated)]
+    found["diagonal"] = [_diagonal(src, trg) for src, trg in _words(text)]
     crossing = [_crossing(links) for links in gold]
     right = {name: _share_right(links, gold) for name, links in found.items()}
     right_crossing = {name: _share_right(links, crossing) for name, links in found.items()}
@@ -231,8 +240,8 @@ _ALIGNMENT_CLAIMS = {
 _ALIGNMENT_RULE = "shown: for each model more than half of the target words, and more than on a plain diagonal"
 
 
-def _words(translated: Translated) -> list[tuple[list[str], list[str]]]:
-    pairs = zip(translated.sources[:_N_PAIRS], translated.references[:_N_PAIRS], strict=True)
+def _words(text: ParallelText) -> list[tuple[list[str], list[str]]]:
+    pairs = zip(text.sources[:_N_PAIRS], text.references[:_N_PAIRS], strict=True)
     return [(split_words(src), split_words(trg)) for src, trg in pairs]
 
 
@@ -259,12 +268,12 @@ def _share_right(found: Sequence[set[Link]], gold: Sequence[Sequence[Link]]) -> 
     return n_right / n_all if n_all else 0.0
 
 
-def _negation(looked: _Looked, translated: Translated) -> Verdict:
+def _negation(looked: _Looked, text: ParallelText) -> Verdict:
     """CH-35: English 'not' in the attention of French 'ne' and 'pas', in sentences that have each of them once."""
     statement = "one source word is looked at for two target words (not, ne … pas)"
     data = looked.loaded.recipe.data
-    pairs = list(zip(translated.sources, translated.references, strict=True))
-    is_french = (data.src, data.trg) == ("en", "fr")
+    pairs = list(zip(text.sources, text.references, strict=True))
+    is_french = (data.src, data.trg) == _NEGATION_LANGUAGES
     negated = [(pair, words) for pair in pairs if is_french and (words := negation_words(*pair))][:_N_PAIRS]
     weights = reference_weights(looked.loaded, [src for (src, _), _ in negated], [trg for (_, trg), _ in negated])
     values = [
@@ -310,14 +319,14 @@ def _drawn(looked: Sequence[_Looked]) -> Verdict:
     )
 
 
-def _blocks(looked: _Looked, translated: Translated) -> Verdict:
+def _blocks(looked: _Looked, text: ParallelText) -> Verdict:
     """Two sentences in one line: does less of the encoder's weight cross the border than goes as far elsewhere?"""
     tokenizers = looked.loaded.tokenizers
     device = next(looked.loaded.model.parameters()).device
     values = []
-    for first in range(0, min(_N_PAIRS, len(translated.sources)) - 1, 2):
-        firsts, seconds = tokenizers.src.encode(translated.sources[first : first + 2])
-        target = tokenizers.trg.encode(translated.references[first : first + 1])
+    for first in range(0, min(_N_PAIRS, len(text.sources)) - 1, 2):
+        firsts, seconds = tokenizers.src.encode(text.sources[first : first + 2])
+        target = tokenizers.trg.encode(text.references[first : first + 1])
         batch = make_batch([[*firsts, *seconds]], target).to(device)
         maps = [each.weights for each in attention_maps(looked.loaded.model, batch)[0] if each.from_source]
         values.append(float(np.mean([crossing_deficit(weights, len(firsts)) for weights in maps])))
@@ -362,10 +371,15 @@ class _Agreements(NamedTuple):
 
 def _agreements(looked: _Looked) -> _Agreements:
     """Over the first predictions of some sentences; a word is left out by putting <unk> in its place."""
-    small = Batch(*(part[:_N_GRADIENTS] for part in looked.batch))
+    src, src_pad_mask, trg_in, trg_out = (part[:_N_GRADIENTS] for part in looked.batch)
+    longest = int((~src_pad_mask).sum(1).max())
+    # What comes after these predictions does not change them.
+    small = Batch(
+        src[:, :longest], src_pad_mask[:, :longest], trg_in[:, :_N_GRADIENT_STEPS], trg_out[:, :_N_GRADIENT_STEPS]
+    )
     changes = left_out(looked.loaded.model, small, UNK_ID).cpu()
     values = []
-    for position in range(min(_N_GRADIENT_STEPS, small.trg_out.size(1))):
+    for position in range(small.trg_out.size(1)):
         gradients = source_gradients(looked.loaded.model, small, position).cpu()
         for row in range(len(gradients)):
             weights = looked.aligning(row)
@@ -385,8 +399,8 @@ def _spearman(first: np.ndarray, second: np.ndarray) -> float:
 # --- Pictures ---------------------------------------------------------------------------------------------------------
 
 
-def _pictures(looked: Sequence[_Looked], translated: Translated) -> list[Picture]:
-    pair = next((n for n, src in enumerate(translated.sources[:_N_PAIRS]) if len(src.split()) in _PICTURE_WORDS), 0)
+def _pictures(looked: Sequence[_Looked], text: ParallelText) -> list[Picture]:
+    pair = next((n for n, src in enumerate(text.sources[:_N_PAIRS]) if len(src.split()) in _PICTURE_WORDS), 0)
     pictures = []
     for each in looked:
         src, trg = each.src_tokens[pair], each.trg_tokens[pair]

@@ -39,8 +39,8 @@ def trainings(settings: Settings) -> list[Training]:
 
 def foresee(laboratory: Laboratory) -> list[str]:
     model = trainings(laboratory.settings)[0]
-    groups = length_groups(laboratory.test_sources(model, laboratory.test_set(model)))
-    return [f"CH-18, CH-32, CH-55: {groups.shortage}"] if groups.shortage else []
+    groups = length_groups(laboratory.test_text(model, laboratory.test_set(model)).sources)
+    return [f"CH-18, CH-32, CH-55 and figure 1-4: {groups.shortage}"] if groups.shortage else []
 
 
 def report(laboratory: Laboratory) -> Findings:
@@ -48,7 +48,7 @@ def report(laboratory: Laboratory) -> Findings:
     set_name = laboratory.test_set(models[0])
     samples = [laboratory.sample(training, set_name) for training in models]
     fixed, search, luong, transformer = samples
-    sources = laboratory.translate([(models[0], 1)], set_name).sources
+    sources = laboratory.test_text(models[0], set_name).sources
     groups = length_groups(sources)
     verdicts = [
         falls_with_length("CH-18", "BLEU of a fixed vector falls with the length of the source", fixed, groups),

@@ -16,9 +16,8 @@ from mtkit.checkpoint import LoadedModel
 from mtkit.data.batch import Batch, make_batch
 from mtkit.evaluate.charts import line_figure
 from mtkit.reproduce.bleu_rows import measured_bleu, point, signature
-from mtkit.reproduce.evaluation import translate_all
 from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
-from mtkit.reproduce.laboratory import Laboratory, Search
+from mtkit.reproduce.laboratory import Laboratory, Search, Translated, translated_by
 from mtkit.reproduce.study import Scale, Settings, Training
 from mtkit.reproduce.verdict import Sample, Verdict, beats, exactly, loses_less_than
 from mtkit.search.translator import Translator
@@ -162,26 +161,32 @@ class _Pruned:
         recipe = laboratory.place(training, laboratory.seeds[0]).recipe
         self.trg_lang = recipe.data.trg
         self._cut_after = tuple(laboratory.place(training, seed).cut_after for seed in laboratory.seeds)
-        translated = laboratory.translate([(training, laboratory.seeds[0])], set_name)
-        self.sources, self.references = translated.sources, translated.references
+        self._laboratory, self._training, self._set_name = laboratory, training, set_name
+        self._text = laboratory.test_text(training, set_name)
         by_importance: dict[float, list[list[str]]] = {share: [] for share in SHARES}
         at_random: dict[float, list[list[str]]] = {share: [] for share in SHARES}
         one_left: dict[str, list[list[str]]] = {}
         few_left: list[list[str]] = []
         for seed in laboratory.seeds:
             loaded = laboratory.model(training, seed)
+
+            def translate(
+                gone: Sequence[Head], label: str, seed: int = seed, loaded: LoadedModel = loaded
+            ) -> list[str]:
+                return self._translate(seed, loaded, gone, label)
+
             importance = head_importance(loaded.model, _batches(loaded, laboratory.dev(training)))
             ranked = sorted(importance, key=lambda head: importance[head])
             drawn = random.Random(seed).sample(ranked, len(ranked))
             for share in SHARES:
                 n_gone = round(share * len(ranked))
-                by_importance[share].append(self._translate(loaded, ranked[:n_gone], f"{share:.0%} gone"))
-                at_random[share].append(self._translate(loaded, drawn[:n_gone], f"{share:.0%} gone at random"))
+                by_importance[share].append(translate(ranked[:n_gone], f"{share:.0%} gone"))
+                at_random[share].append(translate(drawn[:n_gone], f"{share:.0%} gone at random"))
             few, best = _most_important(ranked, _FEW), _most_important(ranked, 1)
-            few_left.append(self._translate(loaded, [head for head in ranked if head not in few], f"{_FEW} left"))
+            few_left.append(translate([head for head in ranked if head not in few], f"{_FEW} left"))
             for site in attention_sites(loaded.model):
                 others = [head for head in ranked if head.site == site and head not in best]
-                one_left.setdefault(site, []).append(self._translate(loaded, others, site))
+                one_left.setdefault(site, []).append(translate(others, site))
         self.few_left = self._sample(f"{_FEW} of {PRUNED} heads kept, greedy", few_left)
         self.by_importance = {share: self._sample(f"{share:.0%} gone", lines) for share, lines in by_importance.items()}
         self.at_random = {share: self._sample(f"{share:.0%} gone at random", each) for share, each in at_random.items()}
@@ -191,7 +196,8 @@ class _Pruned:
             "at random": {share: measured_bleu(each) for share, each in self.at_random.items()},
         }
 
-    def _translate(self, loaded: LoadedModel, gone: Sequence[Head], label: str) -> list[str]:
+    def _translate(self, seed: int, loaded: LoadedModel, gone: Sequence[Head], label: str) -> list[str]:
+        """The translations of a seed's model without some heads; made once."""
         translator = Translator.of(
             loaded.model,
             loaded.tokenizers,
@@ -199,12 +205,17 @@ class _Pruned:
             beam_size=1,
             device=next(loaded.model.parameters()).device,
         )
-        with heads_removed(loaded.model, gone):
-            translations, _ = translate_all(translator, self.sources, label)
-        return [translation.text for translation in translations]
+
+        def make() -> Translated:
+            with heads_removed(loaded.model, gone):
+                return translated_by(translator, [loaded.model], self._text, label)
+
+        changed = [f"without {head.site} {head.number}" for head in sorted(gone)]
+        members, search = [(self._training, seed)], Search(beam_size=1)
+        return self._laboratory.once(make, members, self._set_name, search, changed=changed).hypotheses
 
     def _sample(self, label: str, hypotheses: list[list[str]]) -> Sample:
-        return Sample(label, hypotheses, self.references, self.trg_lang, self._cut_after)
+        return Sample(label, hypotheses, self._text.references, self.trg_lang, self._cut_after)
 
     def table(self) -> Table:
         rows: list[list[Cell]] = [[100 * share, *(found[share] for found in self._bleu.values())] for share in SHARES]

@@ -13,7 +13,7 @@ from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Search
 from mtkit.reproduce.study import Scale, Settings, Training
 from mtkit.reproduce.verdict import BEATS_RULE, UNTESTABLE, Sample, Verdict, beats, compare
-from mtkit.reproduce.word_alignment import reference_links
+from mtkit.reproduce.word_alignment import NO_ALIGNMENTS, reference_links
 
 TITLE = "Luong's attention: four scores, global and local"
 SUBJECT = (
@@ -99,6 +99,11 @@ def window_note(laboratory: Laboratory, training: Training) -> str:
     )
 
 
+def foresee(laboratory: Laboratory) -> list[str]:
+    first = trainings(laboratory.settings)[0]
+    return [] if laboratory.alignments(first, laboratory.test_set(first)) else [f"CH-56: {NO_ALIGNMENTS}"]
+
+
 def report(laboratory: Laboratory) -> Findings:
     contestants = trainings(laboratory.settings)
     set_name = laboratory.test_set(contestants[0])
@@ -155,11 +160,11 @@ def _alignment_errors(laboratory: Laboratory, contestants: Sequence[Training], s
     gold = laboratory.alignments(contestants[0], set_name)
     if gold is None:
         return {}
-    translated = laboratory.translate([(contestants[0], laboratory.seeds[0])], set_name)
+    text = laboratory.test_text(contestants[0], set_name)
     found = {}
     for training in contestants:
         loaded = [laboratory.model(training, seed) for seed in laboratory.seeds]
-        links = [reference_links(each, translated.sources, translated.references) for each in loaded]
+        links = [reference_links(each, text.sources, text.references) for each in loaded]
         found[training.label] = Measured(tuple(alignment_error_rate(each, gold) for each in links), decimals=3)
     return found
 
@@ -169,12 +174,12 @@ def _alignment_verdict(errors: dict[str, Measured], samples: dict[str, Sample], 
     statement = "alignments can be judged by their error rate, and its order is not that of BLEU"
     rule = f"the system with the highest BLEU against the one with the least alignment error; {BEATS_RULE}"
     if not errors:
-        reason = "this corpus has no right alignments; the synthetic one has"
-        return Verdict("CH-56", statement, UNTESTABLE, reason, rule)
+        return Verdict("CH-56", statement, UNTESTABLE, NO_ALIGNMENTS, rule)
     aligner, translator = min(errors, key=lambda label: errors[label].mean), max(bleu, key=lambda label: bleu[label])
     found = compare(samples[translator], samples[aligner])
     reason = (
         f"least error: {aligner}, {errors[aligner].mean:.3f} with {bleu[aligner]:.2f} BLEU; highest BLEU: "
         f"{translator}, {errors[translator].mean:.3f} with {bleu[translator]:.2f} BLEU; p {found.p_value:.3f}"
     )
-    return Verdict("CH-56", statement, "shown" if found.outcome == "shown" else "not shown", reason, rule)
+    outcome = found.outcome if found.outcome in ("shown", UNTESTABLE) else "not shown"
+    return Verdict("CH-56", statement, outcome, reason, rule)

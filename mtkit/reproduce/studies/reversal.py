@@ -15,7 +15,7 @@ from mtkit.data.batch import make_batch
 from mtkit.evaluate.charts import Point, line_figure
 from mtkit.reproduce.bleu_rows import measured_bleu, signature
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
-from mtkit.reproduce.laboratory import Laboratory, Translated
+from mtkit.reproduce.laboratory import Laboratory, ParallelText
 from mtkit.reproduce.study import WMT_EN_DE, Settings, Training
 from mtkit.reproduce.verdict import Sample, Verdict, beats, exactly, gains_more, interval_above_zero
 from mtkit.text.tokenizer import PAD_ID
@@ -49,9 +49,9 @@ def report(laboratory: Laboratory) -> Findings:
     contestants = trainings(laboratory.settings)
     set_name = laboratory.test_set(contestants[0])
     samples = [laboratory.sample(training, set_name) for training in contestants]
-    translated = laboratory.translate([(contestants[0], laboratory.seeds[0])], set_name)
-    trained = [_first_word_gradients(laboratory, each, translated, trained=True) for each in contestants]
-    untrained = [_first_word_gradients(laboratory, each, translated, trained=False) for each in contestants]
+    text = laboratory.test_text(contestants[0], set_name)
+    trained = [_first_word_gradients(laboratory, each, text, trained=True) for each in contestants]
+    untrained = [_first_word_gradients(laboratory, each, text, trained=False) for each in contestants]
     verdicts = [
         beats("CH-10", "reading the source backwards helps Seq2Seq", (samples[0], samples[1])),
         _lag_verdict(),
@@ -110,7 +110,7 @@ def _gradient_table(
 
 
 def _first_word_gradients(
-    laboratory: Laboratory, training: Training, translated: Translated, *, trained: bool
+    laboratory: Laboratory, training: Training, text: ParallelText, *, trained: bool
 ) -> np.ndarray:
     """The gradient's norm between the first words of each probed sentence, with each seed; [seeds, sentences]."""
     found = []
@@ -121,8 +121,8 @@ def _first_word_gradients(
             torch.manual_seed(seed)
             sizes = (tokenizers.src.vocab_size, tokenizers.trg.vocab_size)
             model = models.build(loaded.recipe.model, *sizes, PAD_ID).to(next(model.parameters()).device)
-        src_rows = tokenizers.src.encode(translated.sources[:_N_PROBED])
-        batch = make_batch(src_rows, tokenizers.trg.encode(translated.references[:_N_PROBED]))
+        src_rows = tokenizers.src.encode(text.sources[:_N_PROBED])
+        batch = make_batch(src_rows, tokenizers.trg.encode(text.references[:_N_PROBED]))
         batch = batch.to(next(model.parameters()).device)
         found.append(source_gradients(model, batch, 0)[:, 0].double().cpu().numpy())
     return np.maximum(found, 1e-30)  # a gradient of exactly 0 has no logarithm

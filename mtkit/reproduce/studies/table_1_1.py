@@ -55,7 +55,7 @@ def foresee(laboratory: Laboratory) -> list[str]:
     model = trainings(laboratory.settings)[0]
     cap = _cap(laboratory, model)
     idle = _idle_cap(_share_longer(laboratory.train_pairs(model), cap), cap)
-    groups = length_groups(laboratory.test_sources(model, laboratory.test_set(model)))
+    groups = length_groups(laboratory.test_text(model, laboratory.test_set(model)).sources)
     return [
         *([f"CH-30, CH-31: {idle}"] if idle else []),
         *([f"CH-18, CH-32: {groups.shortage}"] if groups.shortage else []),
@@ -71,7 +71,7 @@ def report(laboratory: Laboratory) -> Findings:
         laboratory.sample(training, set_name, _ALL)._replace(label=f"{system}-{cap}")
         for training, system, cap in zip(models, 2 * _SYSTEMS, caps, strict=True)
     ]
-    sources = laboratory.translate([(models[0], laboratory.seeds[0])], set_name, _ALL).sources
+    sources = laboratory.test_text(models[0], set_name).sources
     enc_short, search_short, enc_long, search_long = samples
     groups = length_groups(sources)
     cut = _share_longer(laboratory.train_pairs(models[0]), short)
