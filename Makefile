@@ -42,22 +42,26 @@ demo: $(VENV)/installed
 	@echo "  $(BIN)/mtkit train recipes/toy/rnnsearch.yaml"
 
 test: $(VENV)/installed-dev
+	@echo "running all tests, several minutes"
 	@$(BIN)/python -m pytest -q -n 2
 
 check: $(VENV)/installed-dev
+	@echo "checking format, lint and types, then running all tests"
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q -n 2
 
 bench: $(VENV)/installed-dev
+	@echo "measuring speed and memory; nothing else should run meanwhile"
 	@$(BIN)/python tests/benchmarks/training_speed.py
 	@$(BIN)/python tests/benchmarks/start_up.py
 	@$(BIN)/python tests/benchmarks/reading_memory.py
 
 run: $(VENV)/installed
 	@test -n "$(RECIPE)" || { echo "make run needs RECIPE=FILE" >&2; exit 2; }
-	@run=$$($(BIN)/mtkit train $(RECIPE) $(SET)) && $(BIN)/mtkit evaluate "$$run"
+	@echo "training $(RECIPE), then translating and scoring its test sets"
+	@run=$$($(BIN)/mtkit train '$(RECIPE)' $(SET)) && $(BIN)/mtkit evaluate "$$run"
 
 studies: $(VENV)/installed
 	@$(BIN)/mtkit reproduce

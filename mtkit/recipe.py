@@ -65,8 +65,9 @@ def _kind_of_source(value: Any) -> str | None:
 #   corpus/train            the aligned files corpus/train.<src> and corpus/train.<trg>, or both .gz, .bz2, .xz, .zst
 #   corpus/train.tsv        two tab-separated columns, source first (.tsv, also compressed)
 #   corpus/train.jsonl      an object a line, with the language codes as keys (.jsonl, also compressed)
-#   hub:NAME[:SPLIT]        a Hugging Face dataset name or a local dataset folder; columns named by the language
-#                           codes, or a `translation` column that holds both
+#   hub:NAME[:SPLIT][,src=COLUMN][,trg=COLUMN][,config=NAME]   a Hugging Face dataset name or a local dataset folder;
+#                           without src and trg its columns are named by the language codes, also inside a
+#                           `translation` column; without config it is the one named by them, such as de-en
 #   synthetic:SPLIT[,pairs=N][,min_words=N][,max_words=N][,seed=N]   the embedded grammar; SPLIT is train, dev or test
 _AFilePair = Annotated[FilePair, Tag(_FILES)]
 _AName = Annotated[str, Field(min_length=1), Tag(_NAME)]

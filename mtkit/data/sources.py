@@ -15,7 +15,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mtkit.errors import DataError
 from mtkit.recipe import FilePair
@@ -151,13 +151,17 @@ class JsonlFile(Bitext):
 class HubDataset(Bitext):
     """A Hugging Face dataset, by name or as a local folder."""
 
-    def __init__(self, name: str, location: str, folder: Path | None, split: str | None, src: str, trg: str) -> None:
+    def __init__(self, name: str, location: _Location, src: str, trg: str) -> None:
         super().__init__(name)
-        self._keys = (src, trg)
-        self._dataset = _load_dataset(name, location, folder, split, src, trg)
+        self._keys = (location.columns.get("src", src), location.columns.get("trg", trg))
+        self._dataset = _load_dataset(name, location, src, trg)
         if not len(self._dataset):
             raise DataError(f"{name}: holds no sentence pair")
-        _columns(self._dataset[0], self._keys, f"{name}: row 1")
+        try:
+            _columns(self._dataset[0], self._keys, f"{name}: row 1")
+        except DataError as error:
+            hint = "" if location.columns else "; name other columns with ,src=COLUMN,trg=COLUMN behind it"
+            raise DataError(f"{error}{hint}") from error
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
         for number, row in enumerate(self._dataset, start=1):
@@ -327,33 +331,59 @@ def _open_synthetic(source: str, src: str, trg: str) -> Synthetic:
     return Synthetic(source, split, numbers, reverse=src == "de")
 
 
+class _Location(NamedTuple):
+    """Where a `hub:` source is."""
+
+    name: str
+    folder: Path | None  # of a dataset that lies here
+    split: str | None
+    columns: dict[str, str]  # src and trg, where they are not named by the language codes
+    config: str | None
+
+
+_HUB_KEYS = ("src", "trg", "config")
+
+
 def _open_hub(source: str, src: str, trg: str, root: Path) -> HubDataset:
-    """`hub:NAME[:SPLIT]`; a folder's name may hold colons."""
-    location = source.removeprefix("hub:")
+    """`hub:NAME[:SPLIT][,src=COLUMN][,trg=COLUMN][,config=NAME]`; a folder's name may hold colons and commas."""
+    location, found = source.removeprefix("hub:"), {}
+    while not (root / location).is_dir() and (match := re.fullmatch(r"(.+),(\w+)=([^,]*)", location)):
+        location, key, value = match.groups()
+        if key not in _HUB_KEYS or not value:
+            known = ", ".join(f"{each}=…" for each in _HUB_KEYS)
+            raise DataError(f"{source}: unknown '{key}={value}'; known are {known}")
+        found[key] = value
+    config = found.pop("config", None)
     if (root / location).is_dir():
-        return HubDataset(source, location, root / location, None, src, trg)
+        return HubDataset(source, _Location(location, root / location, None, found, config), src, trg)
     location, _, split = location.rpartition(":") if ":" in location else (location, "", "")
     folder = root / location if (root / location).is_dir() else None
-    return HubDataset(source, location, folder, split or None, src, trg)
+    return HubDataset(source, _Location(location, folder, split or None, found, config), src, trg)
 
 
-def _load_dataset(name: str, location: str, folder: Path | None, split: str | None, src: str, trg: str) -> Any:
+def _load_dataset(name: str, location: _Location, src: str, trg: str) -> Any:
     """One split as a `datasets.Dataset`; `train` if none is named and there are several.
 
     Raises: DataError with the library's reason.
     """
     import datasets
 
+    folder, split, config = location.folder, location.split, location.config
+    if folder is not None and (table := next(folder.rglob("*.tsv"), None)):
+        raise DataError(
+            f"{name}: holds {table.name}; name that file as the source: hub: would read its quotes as CSV's"
+        )
     try:
         if folder is not None and ((folder / "state.json").exists() or (folder / "dataset_dict.json").exists()):
             loaded = datasets.load_from_disk(str(folder))
         elif folder is not None:
-            loaded = datasets.load_dataset(str(folder))
+            loaded = datasets.load_dataset(str(folder), config)
         else:
             # a dataset of many language pairs has a configuration for each, such as de-en
-            configs = datasets.get_dataset_config_names(location)
-            config = next((pair for pair in (f"{src}-{trg}", f"{trg}-{src}") if pair in configs), None)
-            loaded = datasets.load_dataset(location, config)
+            if config is None:
+                configs = datasets.get_dataset_config_names(location.name)
+                config = next((pair for pair in (f"{src}-{trg}", f"{trg}-{src}") if pair in configs), None)
+            loaded = datasets.load_dataset(location.name, config)
     except Exception as error:  # files, network, formats: the library has no common class
         raise DataError(
             f"{name}: cannot be loaded ({str(error).splitlines()[0] if str(error) else error!r})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -200,9 +201,57 @@ def test_local_dataset_with_splits_and_a_translation_column(root):
 
 def test_dataset_without_the_languages_or_with_other_types_is_refused(root):
     save_dataset(root / "fr", [{"en": "a", "fr": "A"}])
-    assert message_of(root, "hub:fr") == "hub:fr: row 1: no key 'de'; found en, fr"
+    assert message_of(root, "hub:fr") == (
+        "hub:fr: row 1: no key 'de'; found en, fr; name other columns with ,src=COLUMN,trg=COLUMN behind it"
+    )
     save_dataset(root / "int", [{"en": "a", "de": 5}])
-    assert message_of(root, "hub:int") == "hub:int: row 1: 'de' is not text but int"
+    assert message_of(root, "hub:int").startswith("hub:int: row 1: 'de' is not text but int")
+
+
+def test_other_columns_of_a_dataset_can_be_named(root):
+    save_dataset(root / "a,b", [{"English": "a", "Deutsch": "A"}])
+    assert list(open_one(root, "hub:a,b,src=English,trg=Deutsch").pairs()) == [("a", "A")]
+    assert message_of(root, "hub:a,b,src=english,trg=Deutsch") == (
+        "hub:a,b,src=english,trg=Deutsch: row 1: no key 'english'; found English, Deutsch"
+    )
+    assert message_of(root, "hub:a,b,source=English") == (
+        "hub:a,b,source=English: unknown 'source=English'; known are src=…, trg=…, config=…"
+    )
+
+
+def test_a_configuration_of_a_dataset_can_be_named(root, monkeypatch):
+    """Where the language codes name none."""
+    import datasets
+
+    asked = []
+
+    def load_dataset(*arguments: object) -> datasets.Dataset:
+        asked.append(arguments)
+        return datasets.Dataset.from_list([{"en": "a", "de": "A"}])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setattr(datasets, "get_dataset_config_names", lambda name: ["all", "de-en"])
+    for source in ("hub:owner/name:train,config=all", "hub:owner/name"):
+        assert list(open_one(root, source).pairs()) == [("a", "A")]
+    assert asked == [("owner/name", "all"), ("owner/name", "de-en")]
+
+
+def test_a_table_in_a_folder_is_read_as_a_file_of_lines_and_not_as_csv(root):
+    """A quotation mark that opens a cell would take in all rows to the next one."""
+    (root / "set").mkdir()
+    (root / "set" / "train.tsv").write_text('en\tde\n"a\tA\nb\tB\n', encoding="utf-8")
+    assert message_of(root, "hub:set") == (
+        "hub:set: holds train.tsv; name that file as the source: hub: would read its quotes as CSV's"
+    )
+
+
+def test_a_copied_dataset_is_the_same_text(root):
+    """A run that goes on elsewhere looks at the text, not at the folder's name and times."""
+    save_dataset(root / "one", [{"en": "a", "de": "A"}, {"en": "b", "de": "B"}])
+    shutil.copytree(root / "one", root / "copy")
+    save_dataset(root / "other", [{"en": "a", "de": "A"}, {"en": "b", "de": "C"}])
+    one, copy, other = (open_one(root, f"hub:{name}").fingerprint() for name in ("one", "copy", "other"))
+    assert one == copy != other
 
 
 class Pair(NamedTuple):
