@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import mtkit
 from mtkit.checkpoint import (
     WEIGHTS_FILE,
     Checkpoint,
@@ -520,7 +521,16 @@ class Trainer:
             "position": asdict(self.position),
             "stopping": self.stopping.to_state(),
             "scaler": self.scaler.state_dict(),
+            "made_with": self._made_with(),
             **self.saved_with_model,
+        }
+
+    def _made_with(self) -> dict[str, str]:
+        """What else than recipe and text decides on the last digits of a run."""
+        return {
+            "arithmetic": f"{self.precision} on {self.device.type}",
+            "mtkit": mtkit.__version__,
+            "torch": torch.__version__,
         }
 
     def restore(self, checkpoint: Checkpoint, source: Path) -> None:
@@ -540,6 +550,9 @@ class Trainer:
                 torch.cuda.set_rng_state(checkpoint.trainer["random.cuda"], self.device)
         except (KeyError, TypeError) as error:
             raise ModelError(f"{source}: not a checkpoint of this trainer ({error!r})") from error
+        before, now = checkpoint.state.get("made_with", {}), self._made_with()
+        if (arithmetic := before.get("arithmetic", now["arithmetic"])) != now["arithmetic"]:
+            self.log.say(f"mtkit: warning: was trained in {arithmetic} so far, goes on in {now['arithmetic']}")
         self.epoch_batches = self.batches.epoch(self.position.epoch)
         self._write_pointers()  # a kill may have come before them
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer
@@ -96,6 +97,31 @@ def test_failed_work_and_wrong_requests_differ_in_status(error: Exception, statu
     result = runner.invoke(small, [])
     assert result.exit_code == status
     assert result.stderr == f"mtkit: {error}\n"
+
+
+HALF_WRITTEN = """
+import sys, time
+from mtkit import __main__
+from mtkit.text.lines import open_output
+
+def write(prog_name):
+    with open_output(sys.argv[1]) as stream:
+        stream.write(b"half")
+        print("begun", flush=True)
+        time.sleep(60)
+
+__main__.app = write
+__main__.main()
+"""
+
+
+def test_sigterm_leaves_nothing_half_written(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HALF_WRITTEN, str(tmp_path / "out.txt")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        process.terminate()
+        assert process.wait(timeout=30) == 143
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ctrl_c_is_no_error_message() -> None:

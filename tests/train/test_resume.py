@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -292,6 +293,21 @@ def test_another_text_under_the_same_name_is_refused_and_nothing_is_written(
     with pytest.raises(ModelError, match=f"another content of the {what} than"):
         train(make_recipe(train={**TRAIN, "updates": 15}, data={"root": str(other)}), run, device="cpu")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_other_arithmetic_than_before_is_said(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    """precision: auto is another one on another machine."""
+    run = tmp_path / "run"
+    train(make_recipe(train={**TRAIN, "updates": 2, "precision": "auto"}), run, device="cpu")
+    state = checkpoints_folder(run) / "update-2" / "state.json"
+    made_with = json.loads(state.read_text(encoding="utf-8"))["made_with"]
+    assert made_with["torch"] == torch.__version__
+    now = made_with["arithmetic"]
+    state.write_text(state.read_text(encoding="utf-8").replace(now, "fp16 on cuda"), encoding="utf-8")
+    train(make_recipe(train={**TRAIN, "updates": 4, "precision": "auto"}), run, device="cpu")
+    assert f"was trained in fp16 on cuda so far, goes on in {now}" in (run / LOG_FILE).read_text(encoding="utf-8")
+    train(make_recipe(train={**TRAIN, "updates": 6, "precision": "auto"}), run, device="cpu")
+    assert (run / LOG_FILE).read_text(encoding="utf-8").count("was trained in") == 1
 
 
 def test_a_checkpoint_that_a_kill_left_beside_its_place_is_the_one_to_go_on_from(
