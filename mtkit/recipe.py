@@ -76,6 +76,14 @@ _Sources = Annotated[list[Source], Field(min_length=1), Tag(_LIST)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 
+# fmt: off
+Script = Literal[
+    "arabic", "armenian", "bengali", "cyrillic", "devanagari", "georgian", "greek", "han", "hangul", "hebrew",
+    "japanese", "khmer", "lao", "latin", "tamil", "telugu", "thai",
+]
+# fmt: on
+
+
 class FilterSection(Section):
     """Which sentence pairs are dropped before training; each drop is counted by cause."""
 
@@ -87,6 +95,17 @@ class FilterSection(Section):
     )
     max_ratio: float | None = Field(default=None, gt=1, description="largest ratio between the two lengths in tokens")
     drop_duplicates: bool = Field(default=False, description="drop a pair that stood before in the training text")
+    src_script: Script | None = Field(
+        default=None, description="drop a pair most of whose source letters are of another script, such as cyrillic"
+    )
+    trg_script: Script | None = Field(default=None, description="the same for the target")
+
+    def content(self) -> dict[str, Any]:
+        """What decides on the pairs that stay. Keys of a later version count where they are set: others would make
+        another text of what was kept before there were any.
+        """
+        later = {"src_script", "trg_script"}
+        return self.model_dump(exclude={key for key in later if getattr(self, key) is None})
 
 
 class DataSection(Section):

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mtkit.data.script import is_in_script
 from mtkit.recipe import FilterSection
 
-EMPTY, TOO_LONG, RATIO, DUPLICATE = CAUSES = ("empty side", "too long", "length ratio", "duplicate")
+EMPTY, TOO_LONG, RATIO, SCRIPT, DUPLICATE = CAUSES = (
+    *("empty side", "too long", "length ratio", "wrong script", "duplicate"),
+)
 
 
 class PairFilter:
@@ -18,6 +21,7 @@ class PairFilter:
     - empty side: a side without a token, or with nothing but white space
     - too long: a side of more than `max_length` tokens, EOS not counted
     - length ratio: more than `max_ratio` times as many tokens on one side as on the other
+    - wrong script: a side most of whose letters are of another script than `src_script` or `trg_script`
     - duplicate: a pair, the text of both sides, that has been kept before
     """
 
@@ -50,6 +54,9 @@ class PairFilter:
             return TOO_LONG
         if self._section.max_ratio is not None and max(n_src, n_trg) > self._section.max_ratio * min(n_src, n_trg):
             return RATIO
+        scripts = (self._section.src_script, self._section.trg_script)
+        if any(script and not is_in_script(text, script) for text, script in zip(pair, scripts, strict=True)):
+            return SCRIPT
         return None
 
 

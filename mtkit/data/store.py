@@ -102,7 +102,12 @@ def _default_cache() -> Path:
 
 
 def _key(bitexts: Sequence[Bitext], tokenizers: Tokenizers, filters: FilterSection) -> str:
-    parts = [FORMAT, filters.model_dump_json(), tokenizers.src.fingerprint, tokenizers.trg.fingerprint]
+    parts = [
+        FORMAT,
+        json.dumps(filters.content(), separators=(",", ":")),
+        tokenizers.src.fingerprint,
+        tokenizers.trg.fingerprint,
+    ]
     parts += [bitext.fingerprint() for bitext in bitexts]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 

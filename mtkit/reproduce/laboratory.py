@@ -395,6 +395,7 @@ def what_makes(recipe: Recipe, content: Callable[[FilePair | str], Any]) -> dict
     for key in ("name", "paper", "search"):
         del made[key]
     del made["data"]["test"]
+    made["data"]["filters"] = recipe.data.filters.content()
     # A variant that a later version adds and this recipe does not have makes no other model.
     made["model"] = {key: value for key, value in made["model"].items() if value is not None}
     for key in _NO_PART_OF_A_MODEL:

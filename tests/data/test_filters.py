@@ -76,3 +76,22 @@ def test_seen_pairs_agree_with_a_set():
             expected.append(pair not in known)
             known.add(pair)
         assert seen.add(block).tolist() == expected
+
+
+def test_a_side_in_another_script_drops_the_pair():
+    pair_filter = PairFilter(FilterSection(src_script="latin", trg_script="cyrillic"))
+    pairs = [
+        ("an apple", "яблоко"),
+        ("яблоко", "яблоко"),
+        ("an apple", "an apple"),
+        ("7", "7"),
+        ("an apple", "OK, яблоко"),
+    ]
+    assert kept(pair_filter, *pairs) == [pairs[0], pairs[3], pairs[4]]
+    assert pair_filter.dropped == counted(wrong_script=2)
+
+
+def test_keys_that_came_later_make_another_text_only_where_they_are_set():
+    """A store or a model of before is that of a recipe that does not have them."""
+    assert FilterSection().content() == {"max_length": 256, "max_ratio": None, "drop_duplicates": False}
+    assert FilterSection(trg_script="thai").content()["trg_script"] == "thai"
