@@ -12,7 +12,7 @@ def main() -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """End as on any error: what is half written is taken away. Training waits for its next checkpoint instead."""
+    """End as on any error: what is half written is taken away. Training saves a checkpoint instead."""
     raise SystemExit(128 + number)
 
 

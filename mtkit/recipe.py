@@ -96,7 +96,9 @@ class FilterSection(Section):
     max_ratio: float | None = Field(default=None, gt=1, description="largest ratio between the two lengths in tokens")
     drop_duplicates: bool = Field(default=False, description="drop a pair that stood before in the training text")
     src_script: Script | None = Field(
-        default=None, description="drop a pair most of whose source letters are of another script, such as cyrillic"
+        default=None,
+        description="drop a pair most of whose source letters are of another script than this, such as cyrillic; "
+        "japanese and hangul may hold han, too",
     )
     trg_script: Script | None = Field(default=None, description="the same for the target")
 
@@ -255,7 +257,11 @@ class TrainSection(Section):
     report_every: int = Field(default=50, ge=1, description="updates between two log lines")
     validate_every: int = Field(default=500, ge=1, description="updates between two looks at the dev set")
     save_every: int = Field(default=500, ge=1, description="updates between two checkpoints")
-    keep: int = Field(default=3, ge=1, description="newest checkpoints that are kept, beside the best one")
+    keep: int = Field(
+        default=3,
+        ge=1,
+        description="newest checkpoints that are kept, beside the best one and one that a stop has left",
+    )
     average_last: int = Field(default=0, ge=0, description="at the end, average this many last checkpoints; 0 = none")
     patience: int | None = Field(
         default=None, ge=1, description="stop after this many validations in a row without improvement"

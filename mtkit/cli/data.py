@@ -68,8 +68,8 @@ def synth(
     split: Annotated[
         Literal["train", "dev", "test"], typer.Option(help="Which part; the parts share no sentence.")
     ] = "train",
-    min_words: Annotated[int, typer.Option(metavar="N", min=1, help="Shortest English sentence, in words.")] = 3,
-    max_words: Annotated[int, typer.Option(metavar="N", min=1, help="Longest English sentence, in words.")] = 20,
+    min_words: Annotated[int, typer.Option(metavar="N", min=2, help="Shortest English sentence, in words.")] = 3,
+    max_words: Annotated[int, typer.Option(metavar="N", min=2, help="Longest English sentence, in words.")] = 20,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Another seed gives other sentences.")] = 1,
     output: Annotated[
         str | None,
@@ -116,7 +116,8 @@ def _open(source: str, target: str | None, src_lang: str | None, trg_lang: str |
         return open_bitext(FilePair(src=source, trg=target), src="", trg="", root=".")
     if needs_languages(source) and (src_lang is None or trg_lang is None):
         raise RequestError(f"{source}: give the target file too, or --src-lang and --trg-lang")
-    return open_bitext(source, src=src_lang or "", trg=trg_lang or "", root=".")
+    default_src, default_trg = ("en", "de") if source.startswith("synthetic:") else ("", "")
+    return open_bitext(source, src=src_lang or default_src, trg=trg_lang or default_trg, root=".")
 
 
 Table = list[tuple[str, ...]]  # the first row is the header

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mtkit.cli.messages import report_invalid, warn
+from mtkit.cli.messages import InvalidLines, report_kept, warn
 from mtkit.cli.translate import BLOCK_LINES, pharaoh, rounded
 from mtkit.errors import DataError, RequestError
 from mtkit.text.lines import OnInvalid, open_output, read_input, write_line
@@ -69,6 +69,8 @@ def score(
     from mtkit.search.translator import Translator
     from mtkit.train.precision import resolve_device
 
+    if length_penalty is not None and format == "text":
+        raise RequestError("--length-penalty: shapes the score, which --format tsv and jsonl give")
     if str(source) == str(target) == "-":
         raise RequestError("-: standard input can be read only once; give the other text as a file")
     read_sources, read_targets = _reader(source), _reader(target)
@@ -94,8 +96,8 @@ def score(
         precision=precision,
         warn=lambda message: warn(f"{source}: {message}"),
     )
-    sources, targets = read_sources(report_invalid), read_targets(report_invalid)
-    with open_output(output) as stream:
+    sources, targets = read_sources(InvalidLines()), read_targets(InvalidLines())
+    with open_output(output, on_kept=report_kept) as stream:
         first_line = 1
         while block := list(islice(sources, BLOCK_LINES)):
             translations = list(islice(targets, n_best * len(block)))
@@ -114,7 +116,7 @@ def _reader(path: Path) -> Callable[[OnInvalid], Iterator[str]]:
 
     if path.is_file() or (not path.exists() and str(path) != "-"):  # what is not there is read's to tell
         return read
-    lines = list(read(report_invalid))
+    lines = list(read(InvalidLines()))
     return lambda _on_invalid: iter(lines)
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
-from mtkit.cli.messages import report_invalid, warn
+from mtkit.cli.messages import InvalidLines, report_kept, warn
 from mtkit.errors import DataError
-from mtkit.text.lines import open_output, read_input, read_lines, write_line
+from mtkit.text.lines import open_output, read_input, write_line
 
 if TYPE_CHECKING:
     from mtkit.text.tokenizer import Tokenizer
@@ -39,7 +39,10 @@ def train(
     files: Annotated[
         list[Path],
         typer.Option(
-            "--input", "-i", metavar="FILE...", help="Text to learn from, plain or compressed; several files."
+            "--input",
+            "-i",
+            metavar="FILE...",
+            help="Text to learn from, also compressed; several files; '-': standard input.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL", help="The model file to write.")],
@@ -74,7 +77,7 @@ def train(
 
     inputs = [*files, *(more_files or [])]
     for path in inputs:
-        if not path.exists():
+        if str(path) != "-" and not path.exists():
             raise DataError(f"{path}: no such file")
     with open_output(output) as stream:
         tokenizer = learn(
@@ -152,9 +155,9 @@ def _filter(
     file: str | None, output: Path | None, strict: bool, convert: Callable[[int, list[str]], list[str]]
 ) -> None:
     """Pass blocks of lines through `convert`, which also gets the number of a block's first line."""
-    with open_output(output) as stream:
+    with open_output(output, on_kept=report_kept) as stream:
         first = 1
-        for lines in read_input(file, strict=strict, on_invalid=report_invalid, max_lines=BLOCK_LINES):
+        for lines in read_input(file, strict=strict, on_invalid=InvalidLines(), max_lines=BLOCK_LINES):
             _write(stream, convert(first, lines))
             first += len(lines)
 
@@ -182,7 +185,8 @@ def _with_progress(files: list[Path], strict: bool) -> Iterator[str]:
     from tqdm import tqdm
 
     with tqdm(desc="reading", unit=" lines", unit_scale=True, file=sys.stderr, disable=None) as bar:
+        report = InvalidLines()
         for path in files:
-            for line in read_lines(path, strict=strict, on_invalid=report_invalid):
-                bar.update()
-                yield line
+            for block in read_input(str(path), strict=strict, on_invalid=report, max_lines=BLOCK_LINES):
+                bar.update(len(block))
+                yield from block

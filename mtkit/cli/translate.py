@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mtkit.cli.messages import report_invalid, warn
+from mtkit.cli.messages import InvalidLines, report_kept, warn
 from mtkit.errors import DataError, RequestError
 from mtkit.text.lines import open_output, read_input, write_line
 
@@ -91,7 +91,7 @@ def translate(
 
     Examples:
 
-      echo 'A dog runs .' | mtkit translate runs/multi30k
+      echo 'A dog runs.' | mtkit translate runs/multi30k
 
       mtkit translate runs/multi30k test.en.gz --ensemble runs/second --beam 12 --n-best 5 --output test.5best
 
@@ -143,9 +143,11 @@ def translate(
     )
     # A bar beside results that scroll by on the same terminal would only disturb them.
     hidden = not sys.stderr.isatty() or (output is None and sys.stdout.isatty())
-    with open_output(output) as stream, tqdm(unit=" lines", disable=hidden) as bar:
+    if file in (None, "-") and sys.stdin.isatty():
+        print("mtkit: type a line to translate; Ctrl-D ends", file=sys.stderr)
+    with open_output(output, on_kept=report_kept) as stream, tqdm(unit=" lines", disable=hidden) as bar:
         for translations in translator.translate_blocks(
-            read_input(file, strict=strict, on_invalid=report_invalid, max_lines=BLOCK_LINES)
+            read_input(file, strict=strict, on_invalid=InvalidLines(), max_lines=BLOCK_LINES)
         ):
             for translation in translations:
                 for line in _lines(translation, format, n_best):

@@ -10,9 +10,8 @@ import numpy as np
 from mtkit.data.script import is_in_script
 from mtkit.recipe import FilterSection
 
-EMPTY, TOO_LONG, RATIO, SCRIPT, DUPLICATE = CAUSES = (
-    *("empty side", "too long", "length ratio", "wrong script", "duplicate"),
-)
+CAUSES = ("empty side", "too long", "length ratio", "wrong script", "duplicate")
+EMPTY, TOO_LONG, RATIO, SCRIPT, DUPLICATE = CAUSES
 
 
 class PairFilter:

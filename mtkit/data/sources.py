@@ -66,9 +66,9 @@ class Bitext(ABC):
                     digest.update(chunk)
         return digest.hexdigest()
 
+    @abstractmethod
     def _format(self) -> str:
         """What, beside the bytes of the files, decides on the pairs."""
-        return type(self).__name__
 
     def _lines(self, path: Path) -> Iterator[str]:
         return read_lines(path, on_invalid=self._count_invalid)
@@ -168,12 +168,12 @@ class HubDataset(Bitext):
             src, trg = _columns(row, self._keys, f"{self.name}: row {number}")
             yield self._clean(src), self._clean(trg)
 
-    def fingerprint(self) -> str:
-        """Of the pairs themselves: the library's own says where a folder lies and when it was written."""
-        digest = hashlib.sha256(b"hub")
+    def _format(self) -> str:
+        """The pairs themselves: the library's own fingerprint says where a folder lies and when it was written."""
+        digest = hashlib.sha256()
         for src, trg in self._pairs():
             digest.update(f"{src}\n{trg}\n".encode())
-        return digest.hexdigest()
+        return f"hub\0{digest.hexdigest()}"
 
 
 class Synthetic(Bitext):
@@ -225,8 +225,8 @@ class Thinned(Bitext):
             if int((row + 1) * self._share) > int(row * self._share):
                 yield pair
 
-    def fingerprint(self) -> str:
-        return hashlib.sha256(json.dumps(["thinned", self._share, self._whole.fingerprint()]).encode()).hexdigest()
+    def _format(self) -> str:
+        return json.dumps(["thinned", self._share, self._whole._format()])
 
 
 def open_bitext(source: FilePair | str, *, src: str, trg: str, root: str | Path) -> Bitext:
@@ -257,6 +257,8 @@ def open_bitext(source: FilePair | str, *, src: str, trg: str, root: str | Path)
 
 def needs_languages(source: str) -> bool:
     """Whether the language codes decide which pairs `source` names: all kinds but TSV and the grammar."""
+    if source.startswith("hub:"):
+        return not all(f",{side}=" in source for side in ("src", "trg"))
     return not source.startswith("synthetic:") and not _COMPRESSED_SUFFIX.sub("", source).endswith(".tsv")
 
 
@@ -349,9 +351,9 @@ def _open_hub(source: str, src: str, trg: str, root: Path) -> HubDataset:
     location, found = source.removeprefix("hub:"), {}
     while not (root / location).is_dir() and (match := re.fullmatch(r"(.+),(\w+)=([^,]*)", location)):
         location, key, value = match.groups()
-        if key not in _HUB_KEYS or not value:
+        if key not in _HUB_KEYS or not value or key in found:
             known = ", ".join(f"{each}=…" for each in _HUB_KEYS)
-            raise DataError(f"{source}: unknown '{key}={value}'; known are {known}")
+            raise DataError(f"{source}: '{key}={value}' is unknown or there twice; known are {known}")
         found[key] = value
     config = found.pop("config", None)
     if (root / location).is_dir():
@@ -359,6 +361,11 @@ def _open_hub(source: str, src: str, trg: str, root: Path) -> HubDataset:
     location, _, split = location.rpartition(":") if ":" in location else (location, "", "")
     folder = root / location if (root / location).is_dir() else None
     return HubDataset(source, _Location(location, folder, split or None, found, config), src, trg)
+
+
+def _has_data(folder: Path) -> bool:
+    """Whether files in it hold a dataset whatever else lies beside them."""
+    return any(path.suffix in (".parquet", ".arrow", ".json", ".jsonl") for path in folder.rglob("*"))
 
 
 def _load_dataset(name: str, location: _Location, src: str, trg: str) -> Any:
@@ -369,12 +376,13 @@ def _load_dataset(name: str, location: _Location, src: str, trg: str) -> Any:
     import datasets
 
     folder, split, config = location.folder, location.split, location.config
-    if folder is not None and (table := next(folder.rglob("*.tsv"), None)):
+    is_saved = folder is not None and any((folder / file).exists() for file in ("state.json", "dataset_dict.json"))
+    if folder is not None and not is_saved and not _has_data(folder) and (table := next(folder.rglob("*.tsv"), None)):
         raise DataError(
             f"{name}: holds {table.name}; name that file as the source: hub: would read its quotes as CSV's"
         )
     try:
-        if folder is not None and ((folder / "state.json").exists() or (folder / "dataset_dict.json").exists()):
+        if is_saved:
             loaded = datasets.load_from_disk(str(folder))
         elif folder is not None:
             loaded = datasets.load_dataset(str(folder), config)

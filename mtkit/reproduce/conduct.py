@@ -38,7 +38,7 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
     study = studies.load(name)
     trainings = study.trainings(laboratory.settings)
     places = laboratory.places(trainings)
-    _check_differences(places, laboratory.overrides)
+    _check_differences(places)
     for training in trainings[:1]:
         laboratory.test_set(training)
     missing = [place for place in places if not place.is_finished]
@@ -85,15 +85,15 @@ def conduct(name: str, laboratory: Laboratory, *, budget_minutes: float | None =
     return Conducted(report)
 
 
-def _check_differences(places: Sequence[Place], overrides: Sequence[str]) -> None:
+def _check_differences(places: Sequence[Place]) -> None:
     """Refuse overrides that take away what the trainings of a study differ in.
 
     Raises: RequestError.
     """
     found: dict[Path, Place] = {}
     sets_share = any(key.startswith("data.share=") for place in places for key in place.training.overrides)
-    if sets_share and any(key.startswith("data.share=") for key in overrides):
-        raise RequestError("--set: data.share is what trainings of this study differ in; give it less text with --data")
+    if sets_share and len({place.recipe.data.share for place in places}) == 1:
+        raise RequestError("--set: data.share is what trainings of this study differ in; give all less with data.train")
     for place in places:
         other = found.setdefault(place.run, place)
         if other is not place:
@@ -126,19 +126,20 @@ def _shorter_than_recipes(laboratory: Laboratory, places: Sequence[Place]) -> li
     shorter, beginning = {}, {}
     for place in places:
         label, usual = place.training.label, laboratory.recipe_file(place.training).train.updates
-        own = place.recipe.train.updates or _trained(place)[0]
-        if usual is not None and own < usual:
+        done, warmup = _trained(place)[0], place.recipe.train.warmup_updates
+        own = place.recipe.train.updates or done
+        if usual is not None and 0 < own < usual:
             shorter[label] = f"{label} {own:,} updates instead of {usual:,}"
-        if own < 2 * place.recipe.train.warmup_updates:
-            beginning[label] = f"{label} {place.recipe.train.warmup_updates:,} of {own:,} updates"
+        if 0 < done < 2 * warmup:
+            beginning[label] = f"{label} {warmup:,} of {done:,} updates"
     notes = []
     if shorter:
         notes.append(
-            f"Trained for less than their recipe files say: {', '.join(shorter.values())}. More may change the order."
+            f"Trained for less than their recipe files say: {'; '.join(shorter.values())}. More may change the order."
         )
     if beginning:
         notes.append(
-            f"The warm-up took half of the training or more: {', '.join(beginning.values())}. What is measured of "
+            f"The warm-up took half of the training or more: {'; '.join(beginning.values())}. What is measured of "
             "these says little."
         )
     return notes
@@ -245,10 +246,10 @@ def _expected(place: Place, places: Sequence[Place], share: float | None) -> flo
     alike = [_trained(other)[1] for other in finished if other.training == place.training]
     section = place.recipe.train
     if not alike and section.updates is not None:
-        paces = [_minutes_of_token(other) for other in finished]
+        paces = [_minutes_of_token(other) for other in finished if _trained(other)[0]]
         alike = [section.updates * _batch_tokens(place) * statistics.median(paces)] if paces else []
     elif not alike and section.epochs is not None:
-        texts = [_trained(other)[1] / _passes(other) for other in finished if other.recipe.train.epochs]
+        texts = [_trained(other)[1] / _passes(other) for other in finished if _trained(other)[0] and _passes(other)]
         alike = [_passes(place) * statistics.median(texts)] if texts else []
     limit = _limit(place, share)
     ends = [*alike, *([] if limit is None else [limit])]
@@ -261,9 +262,9 @@ def _batch_tokens(place: Place) -> int:
 
 
 def _minutes_of_token(place: Place) -> float:
-    """The pace of a finished training."""
+    """The pace of a training whose log is there."""
     updates, minutes = _trained(place)
-    return minutes / max(1, updates * _batch_tokens(place))
+    return minutes / (updates * _batch_tokens(place))
 
 
 def _passes(place: Place) -> float:

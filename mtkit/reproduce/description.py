@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mtkit import models
-from mtkit.checkpoint import load_model
+from mtkit.checkpoint import checkpoints_folder, load_model, read_state
 from mtkit.text.tokenizer import EOS_ID, PAD_ID
 from mtkit.train.log import read_metrics
 
@@ -31,7 +31,10 @@ def describe(folder: Path) -> dict[str, Any]:
         "vocabulary": f"{recipe.text.subword}, {tokenizers.src.vocab_size:,} tokens"
         + ("" if tokenizers.shared else f" and {tokenizers.trg.vocab_size:,} tokens"),
         "checkpoint": loaded.name,
+        "update": loaded.update,
     }
+    if averaged := read_state(checkpoints_folder(loaded.folder) / loaded.name).get("average_of"):
+        facts["average of the updates"] = ", ".join(f"{update:,}" for update in averaged)
     facts.update(_dev_scores(loaded.folder, loaded.name))
     search = recipe.search
     facts["search"] = f"beam {search.beam_size}, length penalty {search.length_penalty} ({search.length_normalization})"

@@ -106,6 +106,8 @@ def as_text(members: Sequence[LoadedModel], reports: Sequence[SetReport], beam_s
             lines.append(f"  attention        {report.picture}")
         for source, reference, hypothesis in report.samples:
             lines += ["", f"    source     {source}", f"    reference  {reference}", f"    mtkit      {hypothesis}"]
+    if any(score.interval for report in reports for score in report.scores):
+        lines += ["", "± half of the 95% bootstrap interval"]
     if curve:
         lines += ["", f"learning curve   {curve}"]
     return "\n".join(lines)

@@ -279,7 +279,16 @@ class Laboratory:
         kept = self.folder / "translations" / f"{_digest(key)}.json"
         if known := _read_object(kept):
             return Translated(**known["translated"])
-        translated = make()
+        try:
+            translated = make()
+        except DivergedError as error:
+            if not any(place.has_diverged for place in places):
+                raise
+            label = " + ".join(place.name for place in places)
+            to_stderr(f"mtkit: warning: {label}: {error}; it counts as translating nothing")
+            tested = self.test_text(places[0].training, set_name)
+            n_lines = len(tested.sources)
+            translated = Translated(*tested, [""] * n_lines, [-math.inf] * n_lines, 0.0, 0)
         kept.parent.mkdir(parents=True, exist_ok=True)
         with open_output(kept) as stream:
             text = json.dumps({"key": key, "translated": translated._asdict()}, ensure_ascii=False, indent=1)
@@ -292,7 +301,8 @@ class Laboratory:
 
     def _translate(self, places: Sequence[Place], text: ParallelText, search: Search, label: str) -> Translated:
         members, joined = load_ensemble([place.run for place in places], device=resolve_device(self.device))
-        section = members[0].recipe.search.model_copy(update=_given(search))
+        # Of the recipe that is asked for: the run may have been trained when it said to search otherwise.
+        section = places[0].recipe.search.model_copy(update=_given(search))
         translator = Translator.of(
             joined.model,
             members[0].tokenizers,
@@ -300,14 +310,7 @@ class Laboratory:
             src_tokenizers=joined.src_tokenizers,
             device=next(joined.model.parameters()).device,
         )
-        try:
-            return translated_by(translator, [member.model for member in members], text, label)
-        except DivergedError as error:
-            if not any(place.has_diverged for place in places):
-                raise
-            to_stderr(f"mtkit: warning: {label}: {error}; it counts as translating nothing")
-            n_lines = len(text.sources)
-            return Translated(*text, [""] * n_lines, [-math.inf] * n_lines, 0.0, 0)
+        return translated_by(translator, [member.model for member in members], text, label)
 
     def alignments(self, training: Training, set_name: str) -> list[list[tuple[int, int]]] | None:
         """The right word links of a test set, where they are known."""

@@ -33,12 +33,12 @@ SAME_MODEL_RULE = (
 _EVERY_SEED = "and so does each seed's value"
 FALLS_RULE = (
     f"shown: the 95% bootstrap interval of BLEU on short less BLEU on long sentences lies above 0, {_EVERY_SEED}; "
-    "contradicted: below 0; otherwise not shown"
+    "contradicted: the same below 0; otherwise not shown"
 )
 FLAT_RULE = (
     "shown: the fixed vector loses BLEU from short to long sentences (95% bootstrap interval above 0), and the other "
     f"system keeps {FLAT_SHARE:.0%} of its BLEU or more and a larger share than the fixed vector (interval of the "
-    f"difference above 0, {_EVERY_SEED}); contradicted: it keeps a smaller share; otherwise not shown"
+    f"difference above 0, {_EVERY_SEED}); contradicted: the same below 0; otherwise not shown"
 )
 GAIN_RULE = (
     f"shown: the 95% bootstrap interval of the difference between the two gains lies above 0, {_EVERY_SEED}, "
@@ -46,8 +46,8 @@ GAIN_RULE = (
 )
 EXACT_RULE = "shown: the computed values are as stated; contradicted: they are not"
 LOSS_RULE = (
-    f"shown: the 95% bootstrap interval of each loss lies below the limit, {_EVERY_SEED}; contradicted: one lies above "
-    "it; otherwise not shown"
+    f"shown: the 95% bootstrap interval of each loss lies below the limit, {_EVERY_SEED}; contradicted: the "
+    "same above it for one; otherwise not shown"
 )
 LOSS_RULE_OF_TRAININGS = (
     f"{LOSS_RULE}; with a single seed also {SEED_MARGIN:g} BLEU or more from the limit, for the interval knows nothing "
@@ -55,7 +55,7 @@ LOSS_RULE_OF_TRAININGS = (
 )
 INTERVAL_RULE = (
     f"shown: the 95% bootstrap interval of the mean over the sentences lies above 0, {_EVERY_SEED}; contradicted: "
-    "below 0; otherwise not shown"
+    "the same below 0; otherwise not shown"
 )
 UNTESTABLE: Outcome = "cannot be tested at this scale"
 
@@ -183,7 +183,7 @@ def falls_with_length(claim: str, statement: str, sample: Sample, groups: Length
     if groups.shortage:
         return Verdict(claim, statement, UNTESTABLE, groups.shortage, FALLS_RULE)
     fall = contrast(_fall(sample, groups), sample.references, trg_lang=sample.trg_lang)
-    outcome = side(fall)
+    outcome = outcome_above(fall)
     reason = (
         f"{sample.label}: {fall.scores[0]:.2f} BLEU on {groups.short_words} words, {fall.scores[1]:.2f} on "
         f"{groups.long_words}; fall {fall.value:.2f} (95% interval {fall.low:.2f} to {fall.high:.2f})"
@@ -201,8 +201,8 @@ def stays_flat(claim: str, statement: str, flat: Sample, steep: Sample, groups: 
     fall = contrast(_fall(steep, groups), steep.references, trg_lang=steep.trg_lang)
     flat_short, flat_long, steep_short, steep_long = found.scores
     kept, steep_kept = _kept(flat_short, flat_long).item(), _kept(steep_short, steep_long).item()
-    outcome = side(found)
-    if outcome == "shown" and (side(fall) != "shown" or kept < FLAT_SHARE):
+    outcome = outcome_above(found)
+    if outcome == "shown" and (outcome_above(fall) != "shown" or kept < FLAT_SHARE):
         outcome = "not shown"
     reason = (
         f"from {groups.short_words} to {groups.long_words} words {steep.label} goes from {steep_short:.2f} to "
@@ -230,7 +230,7 @@ def gains_more(claim: str, statement: str, more: tuple[Sample, Sample], less: tu
     found = contrast(terms, more[0].references, trg_lang=more[0].trg_lang)
     outcome: Outcome = "not shown"
     if len(more[0].hypotheses) > 1 or abs(found.value) >= SEED_MARGIN:
-        outcome = side(found)
+        outcome = outcome_above(found)
     first, second, third, fourth = found.scores
     reason = (
         f"{more[0].label} gains {first - second:+.2f} BLEU over {more[1].label}, {less[0].label} {third - fourth:+.2f} "
@@ -258,7 +258,7 @@ def loses_less_than(
         terms = [Term(1, whole.hypotheses, every), Term(-1, other.hypotheses, every)]
         found = contrast(terms, whole.references, trg_lang=whole.trg_lang)
         is_far = abs(found.value - limit) >= margin
-        outcomes.append(_opposite(side(found, limit)) if is_far else "not shown")
+        outcomes.append(_opposite(outcome_above(found, limit)) if is_far else "not shown")
         numbers.append(_numbers_of(found))
         parts.append(f"{other.label} loses {found.value:.2f} ({found.low:.2f} to {found.high:.2f})")
     reason = f"of {whole.label}: {'; '.join(parts)}; BLEU with 95% intervals, the limit is {limit:g}"
@@ -290,13 +290,13 @@ def interval_above_zero(claim: str, statement: str, values: np.ndarray, what: st
     low, high = map(float, np.percentile(means, [2.5, 97.5]))
     found = Contrast((), float(values.mean()), low, high, tuple(by_seed.mean(axis=1).tolist()))
     reason = f"{what}: mean {found.value:.3f} over {len(values)} sentences (95% interval {low:.3f} to {high:.3f})"
-    verdict = Verdict(claim, statement, side(found), reason, INTERVAL_RULE, _numbers_of(found))
+    verdict = Verdict(claim, statement, outcome_above(found), reason, INTERVAL_RULE, _numbers_of(found))
     return _unless_untestable(verdict, *samples) if samples else verdict
 
 
-def _fall(sample: Sample, groups: LengthGroups, sign: int = 1) -> list[Term]:
+def _fall(sample: Sample, groups: LengthGroups) -> list[Term]:
     """BLEU on short less BLEU on long sentences."""
-    return [Term(sign, sample.hypotheses, groups.short_rows), Term(-sign, sample.hypotheses, groups.long_rows)]
+    return [Term(1, sample.hypotheses, groups.short_rows), Term(-1, sample.hypotheses, groups.long_rows)]
 
 
 def _unless_untestable(verdict: Verdict, *samples: Sample) -> Verdict:
@@ -315,7 +315,7 @@ def _kept(short: np.ndarray | float, long: np.ndarray | float) -> np.ndarray:
     return np.divide(long, short, out=np.zeros(np.shape(short)), where=np.greater(short, 0))
 
 
-def side(found: Contrast, limit: float = 0.0) -> Outcome:
+def outcome_above(found: Contrast, limit: float = 0.0) -> Outcome:
     """On which side of a limit a value lies with its interval and with every seed: shown above, contradicted below."""
     if found.low > limit and min(found.by_seed) > limit:
         return "shown"

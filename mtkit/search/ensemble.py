@@ -35,6 +35,7 @@ class Ensemble(TranslationModel):
         self.asked = [member.has_attention and same for member, same in zip(members, alike, strict=True)]
         self.has_attention = any(self.asked)
         self.output = nn.Identity()
+        self.eval()
 
     def encode(self, src: Tensor, src_pad_mask: Tensor) -> Memory:
         """Every member reads the same source tokens."""

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils import parametrize
 
 from mtkit.data.batch import make_source
 from mtkit.errors import MtkitError, RequestError, first_line, is_out_of_memory
@@ -34,7 +35,7 @@ def memory_explained(src: Tensor) -> Iterator[None]:
         if is_out_of_memory(error):
             raise MtkitError(
                 f"out of memory on a batch of {src.size(0)} lines of up to {src.size(1)} tokens ({first_line(error)}); "
-                "lower --batch-tokens or --beam"
+                "a smaller batch (mtkit translate --batch-tokens) or beam needs less"
             ) from error
         raise
 
@@ -329,7 +330,8 @@ class Translator:
         """The memory of some lines, and around its use the arithmetic and the errors that all searches share."""
         read = [make_source([rows[i] for i in batch]) for rows in sources]
         bf16 = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
-        with memory_explained(read[0][0]), bf16:
+        # Weights that are computed from others, as weight normalisation does, are computed once for these lines.
+        with memory_explained(read[0][0]), bf16, parametrize.cached():
             on_device = [(src.to(self.device), src_pad_mask.to(self.device)) for src, src_pad_mask in read]
             if isinstance(self.model, Ensemble):
                 yield self.model.join(

@@ -13,6 +13,7 @@ import itertools
 import lzma
 import os
 import re
+import shutil
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -66,10 +67,15 @@ def read_blocks(
     """The lines of a stream in blocks of at most `max_lines`, each as soon as it is there.
 
     A block holds the complete lines that one read returned: a line typed into a pipe comes out at once, a
-    file comes in full blocks. What a line is, see `read_lines`; `name` and a line number name invalid UTF-8.
+    file comes in full blocks. What a line is and what is decompressed, see `read_lines`; `name` and a line number
+    name invalid UTF-8. Of a stream that cannot be looked into before it is read nothing is decompressed.
 
-    Raises: DataError, if `strict`, for invalid UTF-8.
+    Raises: DataError for damaged compressed text and, if `strict`, for invalid UTF-8.
     """
+    peek = getattr(stream, "peek", None)
+    decompressor = _decompressor(peek(10)[:10]) if peek else None
+    if decompressor is not None:
+        stream = io.BufferedReader(_Members(stream, decompressor, name), 1 << 16)
     # A buffered stream's read() would wait until it has all it was asked for.
     read = getattr(stream, "read1", stream.read)
     number = 0
@@ -96,12 +102,18 @@ def read_blocks(
 
 
 def read_input(file: str | None, *, strict: bool, on_invalid: OnInvalid, max_lines: int) -> Iterator[list[str]]:
-    """The blocks of a command's input: of a file, compressed or not, or of standard input for None and '-'.
+    """The blocks of a command's input: of a file, or of standard input for None and '-'; compressed or not.
+
+    Standard input and pipes with a name give each block as soon as it is there.
 
     Raises: DataError as `read_lines` and `read_blocks` do.
     """
     if file is None or file == "-":
         yield from read_blocks(sys.stdin.buffer, strict=strict, on_invalid=on_invalid, max_lines=max_lines)
+        return
+    if Path(file).is_fifo() or Path(file).is_char_device():
+        with _open(file) as pipe:
+            yield from read_blocks(pipe, strict=strict, on_invalid=on_invalid, max_lines=max_lines, name=file)
         return
     lines = read_lines(file, strict=strict, on_invalid=on_invalid)
     while block := list(itertools.islice(lines, max_lines)):
@@ -121,15 +133,16 @@ def print_text(text: str) -> None:
 
 
 @contextmanager
-def open_output(path: str | Path | None) -> Iterator[BinaryIO]:
-    """A binary stream to write results to: standard output for None, otherwise the file `path`.
+def open_output(path: str | Path | None, *, on_kept: Callable[[Path], None] | None = None) -> Iterator[BinaryIO]:
+    """A binary stream to write results to: standard output for None and '-', otherwise the file `path`.
 
     The file is written aside and renamed when complete, so that an interrupted command leaves what was there
-    before. Devices and pipes are written directly.
+    before. With `on_kept`, what an interrupted command has written stays as PATH.part, and it is called with that
+    name. Devices and pipes are written directly.
 
-    Raises: RequestError when the file cannot be written.
+    Raises: RequestError when the file cannot be written, or is named as if it were compressed.
     """
-    if path is None:
+    if path is None or str(path) == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
@@ -138,6 +151,8 @@ def open_output(path: str | Path | None) -> Iterator[BinaryIO]:
         with open(target, "wb") as device:
             yield device
         return
+    if target.suffix in COMPRESSED:
+        raise RequestError(f"{path}: output is not compressed; leave out {target.suffix}, or pipe it to a compressor")
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         if target.is_dir():
@@ -150,10 +165,17 @@ def open_output(path: str | Path | None) -> Iterator[BinaryIO]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
+        if target.exists():
+            shutil.copymode(target, aside)
         os.replace(aside, target)
     except BaseException:
         with suppress(OSError):
-            aside.unlink()
+            if on_kept is not None and aside.stat().st_size:
+                kept = target.with_name(f"{target.name}.part")
+                os.replace(aside, kept)
+                on_kept(kept)
+            else:
+                aside.unlink()
         raise
 
 
@@ -186,12 +208,7 @@ def _open_text(name: str) -> BinaryIO:
 
     Raises: DataError.
     """
-    try:
-        stream = io.BufferedReader(io.FileIO(name), _CHUNK_BYTES)
-    except FileNotFoundError as error:
-        raise DataError(f"{name}: no such file") from error
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read ({_reason(error)})") from error
+    stream = _open(name)
     try:
         decompressor = _decompressor(stream.peek(10)[:10])
     except BaseException:
@@ -203,6 +220,16 @@ def _open_text(name: str) -> BinaryIO:
         stream.close()
         raise DataError(f"{name}: is not compressed as its name says; rename it if it is plain text")
     return stream
+
+
+def _open(name: str) -> io.BufferedReader:
+    """Raises: DataError."""
+    try:
+        return io.BufferedReader(io.FileIO(name), _CHUNK_BYTES)
+    except FileNotFoundError as error:
+        raise DataError(f"{name}: no such file") from error
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read ({_reason(error)})") from error
 
 
 def _decompressor(start: bytes) -> Callable[[], Any] | None:

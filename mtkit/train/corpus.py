@@ -44,7 +44,7 @@ def open_corpora(data: DataSection) -> Corpora:
             opened[key] = open_bitext(source, src=data.src, trg=data.trg, root=root)
     keys = {"dev": "data.dev", **{name: f"data.test.{name}" for name in data.test}}
     n_held_out = {name: _count(key, opened[key]) for name, key in keys.items()}
-    whole = {key: bitext for key, bitext in opened.items() if key not in ("data.dev", *keys.values())}
+    whole = {key: bitext for key, bitext in opened.items() if key.startswith("data.train")}
     train = whole if data.share == 1 else {key: Thinned(bitext, data.share) for key, bitext in whole.items()}
     n_train_pairs = sum(_count(key, bitext) for key, bitext in train.items())
     tests = {name: opened[f"data.test.{name}"] for name in data.test}

@@ -82,14 +82,12 @@ def train(recipe: Recipe, run: Path, *, resume: bool = False, restart: bool = Fa
     with _alone_in(run):
         if fresh and not restart and _is_begun(run):
             raise RequestError(f"{run}: another trainer has been at work in this folder; give the command again")
-        found = None if fresh else _newest_checkpoint(run)
         content = {
             "tokenizers": tokenizer_fingerprints(tokenizers),
             "bitext": store.key,
             "dev": corpora.dev.fingerprint(),
         }
-        if found:
-            _check_content(found[0], found[1].state, content)
+        found = None if fresh else _newest_checkpoint(run, content)
         if fresh:
             _start_folder(run, recipe, tokenizers)
         else:
@@ -250,10 +248,11 @@ def _write_recipe(run: Path, recipe: Recipe) -> None:
         stream.write(dump_recipe(recipe).encode("utf-8"))
 
 
-def _newest_checkpoint(run: Path) -> tuple[Path, Checkpoint] | None:
+def _newest_checkpoint(run: Path, content: Mapping[str, Any]) -> tuple[Path, Checkpoint] | None:
     """The newest checkpoint that is whole; a damaged one is named and put aside. None when there is none at all.
 
-    Raises: ModelError when there are checkpoints and none can be read: to start from nothing is for the user to say.
+    Raises: ModelError when there are checkpoints and none can be read: to start from nothing is for the user to say;
+    or when it was made of another content.
     """
     damaged: list[Path] = []
     for update in reversed(list_updates(run)):
@@ -264,6 +263,7 @@ def _newest_checkpoint(run: Path) -> tuple[Path, Checkpoint] | None:
             damaged.append(folder)
             to_stderr(f"mtkit: warning: {error}")
             continue
+        _check_content(folder, found.state, content)
         for each in damaged:
             to_stderr(
                 f"mtkit: warning: {each.name} is put aside as {set_aside(each).name}; going back to {folder.name}"
@@ -278,8 +278,9 @@ def _check_content(source: Path, state: Mapping[str, Any], content: Mapping[str,
     """Raises: ModelError when a checkpoint was made with other tokenizers, training or dev text than there are now."""
     for what, own in content.items():
         if what in state and state[what] != own:  # a checkpoint of before knows nothing of its dev text
+            text = {"dev": "dev text"}.get(what, what)
             raise ModelError(
-                f"{source}: was trained with another content of the {what} than there is now; bring that back, or "
+                f"{source}: was trained with another content of the {text} than there is now; bring that back, or "
                 "choose another --output"
             )
 

@@ -43,8 +43,10 @@ def rehearse(trainer: Trainer) -> Rehearsal:
         seconds_of_step = trainer.rehearse_step()
         trainer.gradients_of(largest)
         trainer.gradients_of(middling)  # the first pass over a shape is no measure: its kernels are made then
+        trainer.wait_for_device()
         begun = time.monotonic()
         trainer.gradients_of(middling)
+        trainer.wait_for_device()
         seconds = (time.monotonic() - begun) * trainer.section.accumulate + seconds_of_step
     trainer.forget_rehearsal()
     peak = peak_memory_mib(trainer.device)

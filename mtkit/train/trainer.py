@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -185,7 +185,9 @@ class Trainer:
         """What comes after the last update; False when a stop comes before its end."""
         if stop.requested:
             return False
-        self._report()
+        if self.position.window.n_updates:
+            self._report()
+            self._save(anew=True)  # or the line would come again in a run that goes on from here
         if self.position.validated_update != self.position.update and not self._validate(stop):
             return False
         return self._finish_with_average(stop)
@@ -303,14 +305,23 @@ class Trainer:
         """
         if self.position.update:
             return 0.0
-        begun = time.monotonic()
         set_learning_rate(self.optimizer, 0.0)
         with self._memory_explained(1, []):
             for parameter in self.model.parameters():
                 parameter.grad = torch.zeros_like(parameter)
+            self.optimizer.step()  # makes room for what it keeps; the next one is as all others
+            self.wait_for_device()
+            begun = time.monotonic()
             self.optimizer.step()
+            self.wait_for_device()
+        seconds = time.monotonic() - begun
         self.optimizer.zero_grad(set_to_none=True)
-        return time.monotonic() - begun
+        return seconds
+
+    def wait_for_device(self) -> None:
+        """Until a GPU has done what it was told, so that a clock can be read."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def forget_rehearsal(self) -> None:
         """Begin with an optimizer that has seen nothing."""
@@ -401,11 +412,16 @@ class Trainer:
 
         False when a stop comes first: nothing has changed then.
         """
-        scores = self._dev_scores(stop)
+        try:
+            scores = self._dev_scores(stop)
+        except TrainingError:
+            with suppress(TrainingError):
+                self._save()  # what was learned since the last checkpoint is not lost with the look
+            raise
         if scores is None:
             return False
         name, value = f"update-{self.position.update}", self._deciding(scores)
-        if self._is_regular(self.position.update):
+        if self.position.update % self.section.validate_every == 0:
             improved = self.stopping.see(value, name)
             self._decay_on_plateau(scores.loss_nats)
         else:
@@ -443,16 +459,17 @@ class Trainer:
             return validate(self.model, task.translator, task.dev, batch_tokens, task.trg_lang, self.device, stop.check)
         except Stopped:
             return None
-        except MtkitError as error:
-            raise type(error)(f"{where}: {error}") from error
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            longest = max(map(len, (*task.dev.src_rows, *task.dev.trg_rows)), default=0)
-            raise TrainingError(
-                f"{where}: out of memory ({first_line(error)}); its sentences have up to {longest:,} tokens; lower "
-                "train.batch_tokens"
-            ) from error
+        except (MtkitError, RuntimeError, MemoryError) as error:
+            cause = error.__cause__ if isinstance(error, MtkitError) and error.__cause__ else error
+            if is_out_of_memory(cause):
+                longest = max(map(len, (*task.dev.src_rows, *task.dev.trg_rows)), default=0)
+                raise TrainingError(
+                    f"{where}: out of memory ({first_line(cause)}); its sentences have up to {longest:,} tokens; a dev "
+                    "set without such long ones needs less"
+                ) from error
+            if isinstance(error, MtkitError):
+                raise type(error)(f"{where}: {error}") from error
+            raise
 
     def _deciding(self, scores: DevScores) -> float:
         return scores.bleu if self.section.best_metric == "bleu" else scores.loss_nats
@@ -552,7 +569,7 @@ class Trainer:
             raise ModelError(f"{source}: not a checkpoint of this trainer ({error!r})") from error
         before, now = checkpoint.state.get("made_with", {}), self._made_with()
         if (arithmetic := before.get("arithmetic", now["arithmetic"])) != now["arithmetic"]:
-            self.log.say(f"mtkit: warning: was trained in {arithmetic} so far, goes on in {now['arithmetic']}")
+            self.log.say(f"{source}: was trained in {arithmetic} so far, goes on in {now['arithmetic']}")
         self.epoch_batches = self.batches.epoch(self.position.epoch)
         self._write_pointers()  # a kill may have come before them
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -90,38 +91,49 @@ def validate(
 
 
 class EarlyStopping:
-    """The best validation so far, and how many have come since. A tie is no improvement; NaN never improves."""
+    """The best look so far, and how many have come since. A tie is no improvement; NaN never improves.
+
+    Patience counts the looks that `see` takes in, and they alone move the `bar` that the next of them must pass.
+    """
 
     def __init__(self, metric: str, patience: int | None) -> None:
         self.higher_is_better = metric == "bleu"
         self.patience = patience
         self.best: float | None = None
         self.best_name: str | None = None
+        self.bar: float | None = None
         self.n_stale = 0
 
     def see(self, value: float, name: str) -> bool:
         """Take one validation in; True when it is the best so far."""
-        better = self.consider(value, name)
-        self.n_stale = 0 if better else self.n_stale + 1
-        return better
+        if self._is_better(value, self.bar):
+            self.bar, self.n_stale = value, 0
+        else:
+            self.n_stale += 1
+        return self.consider(value, name)
 
     def consider(self, value: float, name: str) -> bool:
         """The same for a model that is no step of the run, such as an average: patience does not see it."""
-        better = self.best is None or (value > self.best if self.higher_is_better else value < self.best)
-        if value != value or not better:
+        if not self._is_better(value, self.best):
             return False
         self.best, self.best_name = value, name
         return True
+
+    def _is_better(self, value: float, than: float | None) -> bool:
+        if math.isnan(value):
+            return False
+        return than is None or (value > than if self.higher_is_better else value < than)
 
     @property
     def is_over(self) -> bool:
         return self.patience is not None and self.n_stale >= self.patience
 
     def to_state(self) -> dict[str, Any]:
-        return {"best": self.best, "best_name": self.best_name, "n_stale": self.n_stale}
+        return {"best": self.best, "best_name": self.best_name, "bar": self.bar, "n_stale": self.n_stale}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.best, self.best_name, self.n_stale = state["best"], state["best_name"], state["n_stale"]
+        self.bar = state.get("bar", self.best)  # a state of before had one for both
 
 
 def spread(size: int, count: int) -> list[int]:

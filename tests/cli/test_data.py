@@ -51,6 +51,14 @@ def test_stats_of_a_source_as_in_a_recipe(corpus):
     assert cells(run("stats", corpus / "t.tsv"))["lines"] == ["2", "2"]
 
 
+def test_stats_of_the_grammar_need_no_languages():
+    """The help's own example."""
+    found = cells(run("stats", "synthetic:train,pairs=50"))
+    assert found["lines"] == ["50", "50"]
+    back = cells(run("stats", "synthetic:train,pairs=50", "--src-lang", "de", "--trg-lang", "en"))
+    assert back["words"] == found["words"][::-1]
+
+
 def test_stats_that_cannot_be_had_say_why(corpus):
     result = run("stats", corpus / "t")
     assert result.exit_code == 2

@@ -234,7 +234,7 @@ def test_the_share_of_the_text_is_the_leagues_own_to_set(tmp_path: Path) -> None
     result = reproduce("league", "--set", "data.share=0.5", "--output", tmp_path / "out")
     assert (result.exit_code, result.stderr) == (
         2,
-        "mtkit: --set: data.share is what trainings of this study differ in; give it less text with --data\n",
+        "mtkit: --set: data.share is what trainings of this study differ in; give all less with data.train\n",
     )
     assert not (tmp_path / "out").exists()
 

@@ -72,6 +72,14 @@ def test_an_n_best_list_gets_its_own_scores_back(runs: Path, tmp_path: Path) -> 
     assert [float(score) for score in again] == pytest.approx([float(score) for _, score in columns], abs=2e-4)
 
 
+def test_a_length_penalty_for_a_format_without_the_score_is_refused(runs: Path) -> None:
+    result = run("score", runs / "rnnsearch", "-", "-", "--length-penalty", 0.6)
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "mtkit: --length-penalty: shapes the score, which --format tsv and jsonl give\n",
+    )
+
+
 def test_unequal_files_are_refused_with_both_counts(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "two").write_text("a\nb\n", encoding="utf-8")
     result = run("score", runs / "rnnsearch", runs / "src", tmp_path / "two")

@@ -243,7 +243,7 @@ def test_standard_input_is_streamed(loaded, monkeypatch):
             seen.append(written.getvalue())
             return self.chunks.pop(0) if self.chunks else b""
 
-    monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": Input()}))
+    monkeypatch.setattr(sys, "stdin", type("Stdin", (), {"buffer": Input(), "isatty": lambda self: False})())
     monkeypatch.setattr(sys, "stdout", type("Stdout", (), {"buffer": Output(), "isatty": lambda self: False})())
     translate(Path("echo"), device="cpu")
     assert seen == [b"", b"ab\n", b"ab\ncd\n"]

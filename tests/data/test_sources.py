@@ -215,8 +215,10 @@ def test_other_columns_of_a_dataset_can_be_named(root):
         "hub:a,b,src=english,trg=Deutsch: row 1: no key 'english'; found English, Deutsch"
     )
     assert message_of(root, "hub:a,b,source=English") == (
-        "hub:a,b,source=English: unknown 'source=English'; known are src=…, trg=…, config=…"
+        "hub:a,b,source=English: 'source=English' is unknown or there twice; known are src=…, trg=…, config=…"
     )
+    assert "'src=x' is unknown or there twice" in message_of(root, "hub:a,b,src=x,src=English,trg=Deutsch")
+    assert not needs_languages("hub:a,b,src=English,trg=Deutsch") and needs_languages("hub:a,b,src=English")
 
 
 def test_a_configuration_of_a_dataset_can_be_named(root, monkeypatch):
@@ -243,6 +245,9 @@ def test_a_table_in_a_folder_is_read_as_a_file_of_lines_and_not_as_csv(root):
     assert message_of(root, "hub:set") == (
         "hub:set: holds train.tsv; name that file as the source: hub: would read its quotes as CSV's"
     )
+    save_dataset(root / "saved", [{"en": "a", "de": "A"}])
+    (root / "saved" / "statistics.tsv").write_text("pairs\t1\n", encoding="utf-8")
+    assert list(open_one(root, "hub:saved").pairs()) == [("a", "A")]
 
 
 def test_a_copied_dataset_is_the_same_text(root):

@@ -23,9 +23,11 @@ from mtkit.reproduce.matching import count_parameters, matched_widths
 from mtkit.reproduce.studies.beam import length_ratio
 from mtkit.reproduce.studies.league import matched_text, published
 from mtkit.reproduce.studies.luong_chain import repeated_words, repetition_by_segment
+from mtkit.reproduce.studies.luong_scores import window_note
 from mtkit.reproduce.studies.table_1_7 import cost_verdict, flop_multiples
 from mtkit.reproduce.study import Settings, Training
 from mtkit.reproduce.verdict import EXACT_RULE, Sample
+from mtkit.reproduce.word_alignment import NO_ALIGNMENTS
 from mtkit.text.grammar import generate
 from mtkit.text.tokenizer import PAD_ID, Tokenizers, learn
 
@@ -66,8 +68,18 @@ class StandIn(Laboratory):
     def test_text(self, training: Training, set_name: str) -> ParallelText:
         return ParallelText([src for src, _ in PAIRS], [trg for _, trg in PAIRS])
 
-    def once(self, make: Callable[[], Translated], *_: object, **__: object) -> Translated:
-        return make()
+    def once(
+        self,
+        make: Callable[[], Translated],
+        members: Sequence[tuple[Training, int]],
+        set_name: str,
+        search: Search,
+        *,
+        changed: Sequence[str] = (),
+    ) -> Translated:
+        """As the laboratory: what is asked for in the same words is made once."""
+        key = (tuple(members), set_name, search, tuple(changed))
+        return self.__dict__.setdefault("made", {}).setdefault(key, make())
 
     def translate(
         self, members: Sequence[tuple[Training, int]], set_name: str, search: Search | None = None
@@ -413,6 +425,50 @@ def test_a_local_window_leaves_words_out(scale: str, window: int, tmp_path: Path
         models = [laboratory.place(each, 1).recipe.model for each in study.load(name).trainings(laboratory.settings)]
         windows = {model["window"] for model in models if model["attention"].startswith("local")}
         assert windows == {window}, name
+
+
+def test_a_model_without_some_heads_is_another_one_than_the_whole(tmp_path: Path) -> None:
+    """What is kept of it is kept under names of its own: shares and layers, and with each seed."""
+    laboratory = stand_in(tmp_path, "toy")
+    study.load("heads").report(laboratory)
+    made = laboratory.__dict__["made"]
+    gone = {seed: {changed for (((_, of), *_), _, _, changed) in made if of == seed} for seed in (1, 2)}
+    n_heads = 48
+    for seed, found in gone.items():
+        assert () in found and {len(changed) for changed in found} >= {6, 12, 18, 24, 30, 36, 42}, seed
+        assert max(map(len, found)) < n_heads
+    assert gone[1] != gone[2], "the heads that are drawn differ by the seed"
+
+
+@pytest.mark.parametrize(("window", "hint"), [(5, True), (10, False)])
+def test_a_report_says_how_far_a_window_sees(tmp_path: Path, window: int, hint: bool) -> None:
+    laboratory = stand_in(tmp_path, "toy", overrides=[] if window == 5 else ["model.window=10"])
+    last = study.load("luong-scores").trainings(laboratory.settings)[-1]
+    note = window_note(laboratory, last)
+    assert note.startswith(f"Local attention looks at most {window} tokens to each side; the paper's D is 10.")
+    assert ("--set model.window=10" in note) is hint
+
+
+@pytest.mark.parametrize(
+    ("overrides", "claims"),
+    [
+        ([], {"attention-maps": ["CH-35: it takes English and French"], "luong-scores": [], "league": []}),
+        (
+            ["data.test={flickr2016: null, flickr2017: null, mscoco2017: null, short: a}", "data.root=."],
+            {
+                "attention-maps": ["CH-35: it takes English and French", f"CH-34, CH-36: {NO_ALIGNMENTS}"],
+                "luong-scores": [f"CH-56: {NO_ALIGNMENTS}"],
+            },
+        ),
+    ],
+)
+def test_what_a_corpus_without_alignments_cannot_test_is_foreseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str], claims: dict[str, list[str]]
+) -> None:
+    if overrides:
+        monkeypatch.setattr(StandIn, "alignments", lambda *_: None)
+    laboratory = stand_in(tmp_path, "multi30k" if overrides else "toy", overrides=overrides)
+    assert {name: study.foreseen(study.load(name), laboratory) for name in claims} == claims
 
 
 def test_words_are_counted_in_a_language_without_blanks() -> None:

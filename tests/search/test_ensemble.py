@@ -57,6 +57,13 @@ def test_a_model_with_itself_is_the_model(backend, beam_size):
     torch.testing.assert_close(Ensemble([model, model])(*SOURCES, trg_in), model(*SOURCES, trg_in).log_softmax(-1))
 
 
+def test_an_ensemble_is_made_to_translate():
+    """Whoever builds one gets no dropout with it."""
+    members = [models.build({"type": "transformer", "preset": "tiny", "dropout": 0.5}, 9, 9, PAD) for _ in range(2)]
+    ensemble = Ensemble(members)
+    assert not any(module.training for module in (ensemble, *members, *members[0].modules()))
+
+
 def test_mixed_backends_search_with_the_mean_of_teacher_forcing():
     torch.manual_seed(3)
     members = [models.build({"type": name, "preset": "tiny"}, 11, 11, PAD).eval() for name in models.available()]

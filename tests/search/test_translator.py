@@ -3,10 +3,12 @@ from __future__ import annotations
 import math
 import random
 import string
+from collections import Counter
 
 import pytest
 import torch
 
+from mtkit import models
 from mtkit.errors import RequestError
 from mtkit.search import Hypothesis
 from mtkit.search.translator import Translator
@@ -231,6 +233,19 @@ def test_the_model_translates_in_eval_mode_and_gets_its_mode_back(echo_model, to
         translator.translate(["ab"])
         assert echo_model.training is training
     assert modes == [False, False]
+
+
+def test_normalised_weights_are_computed_once_for_a_batch(tokenizers):
+    """ConvS2S asks for each of them at every step."""
+    sizes = (tokenizers.src.vocab_size, tokenizers.trg.vocab_size)
+    model = models.build({"type": "convs2s", "preset": "tiny"}, *sizes, PAD_ID).eval()
+    computed = Counter()
+    norms = [module for module in model.modules() if type(module).__name__ == "_WeightNorm"]
+    for norm in norms:
+        norm.register_forward_hook(lambda module, *_: computed.update([module]))
+    translator = Translator(model, tokenizers, beam_size=2, max_length_ratio=0.0, max_length_extra=6)
+    translator.translate(["a b c", "b c"])
+    assert norms and set(computed.values()) == {1}
 
 
 def test_a_block_is_translated_before_the_next_one_is_read(echo_model, tokenizers):

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from mtkit.errors import DataError, RequestError
-from mtkit.text.lines import open_output, read_blocks, read_lines, write_line
+from mtkit.text.lines import open_output, read_blocks, read_input, read_lines, write_line
 
 # Fourteen lines, the last one without LF; everything but LF is a character of its line.
 TRICKY = b"one\nA\xe2\x80\xa8B\nA\xe2\x80\xa9B\nA\xc2\x85B\nA\x0bB\nA\x0cB\nA\x1cB\nA\rB\nA\r\nx\n\nN\x00B\nt\tb\nlast"
@@ -270,3 +270,65 @@ def test_no_output_file_means_standard_output(capfdbinary):
     with open_output(None) as stream:
         write_line(stream, "Grüße")
     assert capfdbinary.readouterr().out == "Grüße\n".encode()
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_compressed_text_in_a_pipe_is_read_as_in_a_file(pack):
+    """`mtkit translate MODEL < test.en.gz` translated the bytes."""
+    text = "".join(f"Zeile {number}\n" for number in range(5000))
+    stream = io.BufferedReader(io.BytesIO(pack(text.encode())))
+    assert [line for block in read_blocks(stream) for line in block] == text.splitlines()
+    cut = io.BufferedReader(io.BytesIO(pack(text.encode())[:-20]))
+    with pytest.raises(DataError, match="^<stdin>: the compressed file is"):
+        list(read_blocks(cut))
+
+
+def test_a_pipe_with_a_name_gives_each_line_as_it_comes(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    blocks = read_input(str(pipe), strict=False, on_invalid=lambda *_: None, max_lines=2000)
+    answer = []
+    thread = threading.Thread(target=lambda: answer.append(next(blocks)), daemon=True)
+    thread.start()
+    with pipe.open("wb", buffering=0) as writer:
+        writer.write(b"first\n")
+        thread.join(timeout=60)
+        assert answer == [["first"]]
+        writer.write(b"second\n")
+    assert list(blocks) == [["second"]]
+
+
+def test_what_was_written_before_the_end_is_kept_where_that_is_wanted(tmp_path):
+    kept = []
+    (tmp_path / "out").write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt), open_output(tmp_path / "out", on_kept=kept.append) as stream:
+        stream.write(b"one line\n")
+        raise KeyboardInterrupt
+    assert kept == [tmp_path / "out.part"]
+    assert kept[0].read_bytes() == b"one line\n"
+    assert (tmp_path / "out").read_bytes() == b"old"
+    with pytest.raises(KeyboardInterrupt), open_output(tmp_path / "other", on_kept=kept.append):
+        raise KeyboardInterrupt
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.part"]
+
+
+def test_a_file_that_is_written_anew_keeps_its_mode(tmp_path):
+    path = tmp_path / "out"
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    with open_output(path) as stream:
+        stream.write(b"new")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_dash_is_standard_output_and_a_compressed_name_is_refused(tmp_path, monkeypatch, capfdbinary):
+    monkeypatch.chdir(tmp_path)
+    with open_output("-") as stream:
+        write_line(stream, "line")
+    assert capfdbinary.readouterr().out == b"line\n"
+    with (
+        pytest.raises(RequestError, match=r"^out\.gz: output is not compressed; leave out \.gz"),
+        open_output("out.gz"),
+    ):
+        pytest.fail("the work began")
+    assert list(tmp_path.iterdir()) == []

@@ -430,7 +430,7 @@ def test_running_out_of_memory_names_the_update_the_shapes_and_the_cause(
             torch.OutOfMemoryError("CUDA out of memory. Tried\nhard"),
             TrainingError,
             "update 2, looking at the dev set: out of memory (CUDA out of memory. Tried); its sentences have up to 7 "
-            "tokens; lower train.batch_tokens",
+            "tokens; a dev set without such long ones needs less",
         ),
         (DivergedError("nan"), DivergedError, "update 2, looking at the dev set: nan"),
         (MtkitError("too long"), MtkitError, "update 2, looking at the dev set: too long"),
@@ -450,6 +450,23 @@ def test_what_ends_a_look_at_the_dev_set_says_when(
     with pytest.raises(MtkitError) as caught:
         trainer.train(StopRequest())
     assert (type(caught.value), str(caught.value)) == (kind, message)
+    if isinstance(caught.value, TrainingError):
+        assert list_updates(tmp_path) == [2], "what was learned is not lost with the look"
+
+
+def test_a_translation_of_the_dev_set_that_does_not_fit_gives_no_advice_for_another_command(
+    make_recipe: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mtkit.models.transformer import Model
+
+    def refuse(*_: Any) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(Model, "start", refuse)
+    with pytest.raises(TrainingError) as caught:
+        train(make_recipe(train={"updates": 1}), tmp_path / "run", device="cpu")
+    assert str(caught.value).startswith("update 1, looking at the dev set: out of memory (no room); its sentences have")
+    assert "--" not in str(caught.value)
 
 
 def test_an_optimizer_that_does_not_fit_is_found_before_the_first_update(

@@ -12,7 +12,17 @@ from mtkit.reproduce.bleu_rows import measured_bleu, point, signature
 from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Search, Translated
 from mtkit.reproduce.study import Settings, Training
-from mtkit.reproduce.verdict import UNTESTABLE, Outcome, Sample, Verdict, beats, compare, exactly, side
+from mtkit.reproduce.verdict import (
+    UNTESTABLE,
+    Outcome,
+    Sample,
+    Verdict,
+    beats,
+    compare,
+    exactly,
+    outcome_above,
+    why_untestable,
+)
 
 TITLE = "Beam search: how wide, with which length penalty, with how many models"
 SUBJECT = (
@@ -126,16 +136,16 @@ def _early_gain(samples: Sequence[Sample]) -> Verdict:
     every = range(len(greedy.references))
     terms = [Term(weight, each.hypotheses, every) for weight, each in zip((-0.5, 1, -0.5), samples, strict=True)]
     found = contrast(terms, greedy.references, trg_lang=greedy.trg_lang)
-    outcome: Outcome = "not shown"
-    if gain.outcome == "shown":
-        outcome = side(found)
-    elif gain.outcome == UNTESTABLE:
-        outcome = UNTESTABLE
     first, second, third = found.scores
     reason = (
         f"ensemble: {first:.2f}, {second:.2f}, {third:.2f} BLEU with a beam of 1, 2, 12; above the middle by "
         f"{found.value:.2f} (95% interval {found.low:.2f} to {found.high:.2f}); p of the whole gain {gain.p_value:.3f}"
     )
+    outcome: Outcome = "not shown"
+    if gain.outcome == "shown":
+        outcome = outcome_above(found)
+    elif gain.outcome == UNTESTABLE:
+        outcome, reason = UNTESTABLE, f"{reason}; {why_untestable(*samples)}"
     return Verdict("CH-14", statement, outcome, reason, rule)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
@@ -169,12 +170,7 @@ class _Pruned:
         few_left: list[list[str]] = []
         for seed in laboratory.seeds:
             loaded = laboratory.model(training, seed)
-
-            def translate(
-                gone: Sequence[Head], label: str, seed: int = seed, loaded: LoadedModel = loaded
-            ) -> list[str]:
-                return self._translate(seed, loaded, gone, label)
-
+            translate = partial(self._translate, seed, loaded)
             importance = head_importance(loaded.model, _batches(loaded, laboratory.dev(training)))
             ranked = sorted(importance, key=lambda head: importance[head])
             drawn = random.Random(seed).sample(ranked, len(ranked))
@@ -201,7 +197,7 @@ class _Pruned:
         translator = Translator.of(
             loaded.model,
             loaded.tokenizers,
-            loaded.recipe.search,
+            self._laboratory.place(self._training, seed).recipe.search,
             beam_size=1,
             device=next(loaded.model.parameters()).device,
         )

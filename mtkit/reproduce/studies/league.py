@@ -101,6 +101,8 @@ def _on_little(settings: Settings, training: Training) -> Training:
     own = [f"data.share={_SHARE}", "train.patience=5"]
     if settings.scale != "paper" and settings.match == "params":
         own.append(f"train.updates={_LITTLE_UPDATES[settings.scale][training.label]}")
+    if settings.scale == "toy":
+        own.append("train.warmup_updates=100")
     passes = round(0.5 / _SHARE)  # as its updates, about half as many as those on all of the text
     return training._replace(label=_little(training.label), overrides=(*training.overrides, *own), passes=passes)
 

@@ -12,7 +12,7 @@ from mtkit.reproduce.bleu_rows import bar, measured_bleu, signature
 from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory, Search
 from mtkit.reproduce.study import Scale, Settings, Training
-from mtkit.reproduce.verdict import BEATS_RULE, UNTESTABLE, Sample, Verdict, beats, compare
+from mtkit.reproduce.verdict import BEATS_RULE, UNTESTABLE, Sample, Verdict, beats, compare, why_untestable
 from mtkit.reproduce.word_alignment import NO_ALIGNMENTS, reference_links
 
 TITLE = "Luong's attention: four scores, global and local"
@@ -23,6 +23,7 @@ SUBJECT = (
 
 KINDS = ("global", "local_m", "local_p")
 SCORES = ("dot", "general", "concat", "location")
+_PAPER_WINDOW = 10
 
 
 class Printed(NamedTuple):
@@ -92,11 +93,10 @@ def local_window(scale: Scale) -> tuple[str, ...]:
 
 def window_note(laboratory: Laboratory, training: Training) -> str:
     """How far the local attention of a training sees."""
-    config = parse_config(laboratory.place(training, laboratory.seeds[0]).recipe.model).model_dump()
-    return (
-        f"Local attention looks at most {config['window']} tokens to each side; the paper's D is 10. Longer sentences "
-        "may need more: --set model.window=10."
-    )
+    window = parse_config(laboratory.place(training, laboratory.seeds[0]).recipe.model).model_dump()["window"]
+    note = f"Local attention looks at most {window} tokens to each side; the paper's D is {_PAPER_WINDOW}."
+    hint = f" Longer sentences may need more: --set model.window={_PAPER_WINDOW}."
+    return note + (hint if window < _PAPER_WINDOW else "")
 
 
 def foresee(laboratory: Laboratory) -> list[str]:
@@ -182,4 +182,6 @@ def _alignment_verdict(errors: dict[str, Measured], samples: dict[str, Sample], 
         f"{translator}, {errors[translator].mean:.3f} with {bleu[translator]:.2f} BLEU; p {found.p_value:.3f}"
     )
     outcome = found.outcome if found.outcome in ("shown", UNTESTABLE) else "not shown"
+    if outcome == UNTESTABLE:
+        reason += f"; {why_untestable(samples[translator], samples[aligner])}"
     return Verdict("CH-56", statement, outcome, reason, rule)
