@@ -38,7 +38,7 @@ _SYSTEMS = {
     "Transformer": "transformer",
 }
 _WMT14 = {**_SYSTEMS, "RNNencdec": "rnnencdec_50", "RNNsearch": "rnnsearch_50", "Transformer": "transformer_base"}
-_PARAMETERS = {"toy": 2_400_000, "multi30k": 8_000_000}
+_PARAMETERS = {"toy": 2_400_000, "multi30k": 4_000_000}
 _MINUTES = {"toy": 3, "multi30k": 20}
 _FAMILIES = ("RNNsearch", "ConvS2S", "Transformer")
 _SHARE = 0.1  # of the bitext, for the trainings on little
