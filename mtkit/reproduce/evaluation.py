@@ -82,7 +82,8 @@ def evaluate_model(
     data_root: Path | None = None,
     device: str = "auto",
 ) -> str:
-    """Translate and score the recipe's test sets; the report as text, also written to `output`/report.txt.
+    """Translate and score the recipe's test sets; the report as text, also written to `output`/report.txt, or
+    report-NAME….txt where it is of some sets alone.
 
     `output`/scores.json keeps what earlier calls found of other sets. Without `output` a run's best model has its
     folder `evaluation`, a checkpoint `evaluation-CHECKPOINT` beside it, an ensemble `evaluation-ensemble`.
@@ -110,7 +111,8 @@ def evaluate_model(
     write_scores(target, reports, made_by(members, beam))
     curve = None if ensemble else _draw_learning_curve(loaded, target)
     text = as_text(members, reports, beam, curve)
-    (target / "report.txt").write_text(text + "\n", encoding="utf-8", newline="\n")
+    of_some = names if names and set(names) != set(loaded.recipe.data.test) else ()
+    (target / f"{'-'.join(['report', *of_some])}.txt").write_text(text + "\n", encoding="utf-8", newline="\n")
     return text
 
 

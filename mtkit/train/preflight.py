@@ -82,6 +82,8 @@ def preflight_table(
     rows.append(("batches an epoch", f"{len(trainer.epoch_batches):,}"))
     rows.append(("padding", f"{100 * _padding(trainer):.1f} % of the tokens"))
     rows.append(("arithmetic", f"{trainer.precision} on {trainer.device}, {torch.get_num_threads()} threads"))
+    batches = "1 batch" if trainer.section.accumulate == 1 else f"{trainer.section.accumulate} batches"
+    rows.append(("gradient of an update", f"of {batches}, the sum over its {trainer.section.normalize} / their number"))
     rows.append(("memory with the largest batch", f"{rehearsal.peak_memory_mib:,.0f} MiB"))
     if math.isfinite(trainer.pages.limit_mib):
         rows.append(("memory kept at most", f"{trainer.pages.limit_mib:,.0f} MiB"))

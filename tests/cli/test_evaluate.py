@@ -126,6 +126,20 @@ def test_evaluate_writes_what_translate_writes(trained: Path, tmp_path: Path) ->
     assert translated.read_bytes() == (tmp_path / "out" / "news.hyp").read_bytes()
 
 
+def test_the_report_of_some_sets_leaves_that_of_all(trained: Path, tmp_path: Path) -> None:
+    """As scores.json, which keeps what was found of the others."""
+    options = ("--beam", 1, "--output", tmp_path)
+    assert evaluate(trained / "run", *options).exit_code == 0
+    whole = (tmp_path / "report.txt").read_text(encoding="utf-8")
+    assert "news: " in whole and "short: " in whole
+    assert evaluate(trained / "run", "--set", "short", *options).exit_code == 0
+    assert (tmp_path / "report.txt").read_text(encoding="utf-8") == whole
+    some = (tmp_path / "report-short.txt").read_text(encoding="utf-8")
+    assert "short: " in some and "news: " not in some
+    assert evaluate(trained / "run", "--set", "short", "--set", "news", *options).exit_code == 0
+    assert sorted(path.name for path in tmp_path.glob("report*")) == ["report-short.txt", "report.txt"]
+
+
 def test_an_ensemble_writes_what_it_translates_and_leaves_the_models_own_evaluation(
     trained: Path, tmp_path: Path
 ) -> None:
@@ -136,7 +150,7 @@ def test_an_ensemble_writes_what_it_translates_and_leaves_the_models_own_evaluat
     result = evaluate(first, "--set", "news", "--ensemble", second)
     assert result.exit_code == 0, result.stderr
     folder = first / "evaluation-ensemble"
-    assert result.stdout == (folder / "report.txt").read_text(encoding="utf-8")
+    assert result.stdout == (folder / "report-news.txt").read_text(encoding="utf-8")
     (report,) = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
     best, other = (model["checkpoint"] for model in report["models"])
     assert other == "update-2"
