@@ -13,6 +13,8 @@ from mtkit.search.hypothesis import Hypothesis, finished
 from mtkit.search.penalties import LengthPenalty
 from mtkit.text.tokenizer import BOS_ID
 
+_ROWS = 1024  # target positions whose logits are in memory together
+
 
 @torch.inference_mode()
 def force(
@@ -35,7 +37,6 @@ def force(
     """
     if not translations:
         return [], []
-    length_penalty = length_penalty or LengthPenalty()
     device = memory.src_pad_mask.device
     expected, is_padding = (part.to(device) for part in make_source(translations))  # ends with EOS
     prev = torch.full((len(translations),), BOS_ID, device=device)
@@ -54,11 +55,58 @@ def force(
     log_probs = torch.stack(per_step, dim=1).double().masked_fill(is_padding, 0.0).cpu()
     weights = torch.stack(attention, dim=1).cpu() if attention else None  # [rows, trg_len, src_len]
     src_lengths = (~memory.src_pad_mask).sum(1).tolist()
+    looked = [
+        None if weights is None else weights[row, : len(tokens) + 1, : src_lengths[row // k]]
+        for row, tokens in enumerate(translations)
+    ]
+    return _hypotheses(translations, log_probs, looked, length_penalty)
 
+
+@torch.inference_mode()
+def force_at_once(
+    model: TranslationModel,
+    src: Tensor,
+    src_pad_mask: Tensor,
+    translations: Sequence[Sequence[int]],
+    *,
+    length_penalty: LengthPenalty | None = None,
+) -> tuple[list[Hypothesis], list[list[float]]]:
+    """What `force` finds, without attention, by one pass over all positions as in training.
+
+    Args:
+        model: in eval mode.
+        src: [rows, src_len], a source for each of the translations.
+        src_pad_mask: [rows, src_len], True = padding.
+
+    Raises: MtkitError when the model's output is not finite.
+    """
+    if not translations:
+        return [], []
+    expected, is_padding = (part.to(src.device) for part in make_source(translations))  # ends with EOS
+    first = torch.full((len(translations), 1), BOS_ID, device=src.device)
+    # Behind the end of a shorter row stands its EOS: no earlier position sees it.
+    features = model.features(src, src_pad_mask, torch.cat([first, expected[:, :-1]], dim=1))[~is_padding]
+    tokens = expected[~is_padding]
+    found = [
+        model.output(part).float().log_softmax(1).gather(1, token[:, None]).squeeze(1)
+        for part, token in zip(features.split(_ROWS), tokens.split(_ROWS), strict=True)
+    ]
+    log_probs = torch.zeros(expected.shape, dtype=torch.float64)
+    log_probs[~is_padding.cpu()] = torch.cat(found).double().cpu()
+    return _hypotheses(translations, log_probs, [None] * len(translations), length_penalty)
+
+
+def _hypotheses(
+    translations: Sequence[Sequence[int]],
+    log_probs: Tensor,
+    attention: Sequence[Tensor | None],
+    length_penalty: LengthPenalty | None,
+) -> tuple[list[Hypothesis], list[list[float]]]:
+    """`log_probs` [rows, trg_len] are 0 at padding."""
+    length_penalty = length_penalty or LengthPenalty()
     hypotheses, tokens_of = [], []
     for row, tokens in enumerate(translations):
         total = log_probs[row].sum().item()
-        looked = None if weights is None else weights[row, : len(tokens) + 1, : src_lengths[row // k]]
-        hypotheses.append(finished(list(tokens), total, total / length_penalty(len(tokens) + 1), looked))
+        hypotheses.append(finished(list(tokens), total, total / length_penalty(len(tokens) + 1), attention[row]))
         tokens_of.append(log_probs[row, : len(tokens) + 1].tolist())
     return hypotheses, tokens_of

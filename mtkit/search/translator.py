@@ -17,7 +17,7 @@ from mtkit.models import Memory, TranslationModel
 from mtkit.recipe import SearchSection
 from mtkit.search.beam import beam_search
 from mtkit.search.ensemble import Ensemble
-from mtkit.search.force import force
+from mtkit.search.force import force, force_at_once
 from mtkit.search.hypothesis import Hypothesis
 from mtkit.search.penalties import LengthPenalty, Normalization
 from mtkit.search.unknown import words_for_unknown
@@ -277,7 +277,7 @@ class Translator:
 
         def size(line: int) -> int:
             longest = max(map(len, trg_rows[line * per_line : (line + 1) * per_line]))
-            return len(src_rows[line]) + per_line * (longest + 1)
+            return per_line * (len(src_rows[line]) + longest + 1)
 
         return self._cut({line: size(line) for line in range(len(src_rows))})
 
@@ -312,14 +312,26 @@ class Translator:
     def _force(
         self, sources: Sequence[Sequence[Sequence[int]]], batch: Sequence[int], translations: Sequence[Sequence[int]]
     ) -> list[Scored]:
-        with self._reading(sources, batch) as memory:
-            hypotheses, token_log_probs = force(
-                self.model,
-                memory,
-                translations,
-                length_penalty=self.length_penalty,
-                need_attention=self.need_attention,
-            )
+        if self.need_attention or isinstance(self.model, Ensemble):
+            with self._reading(sources, batch) as memory:
+                hypotheses, token_log_probs = force(
+                    self.model,
+                    memory,
+                    translations,
+                    length_penalty=self.length_penalty,
+                    need_attention=self.need_attention,
+                )
+        else:
+            per_line = len(translations) // len(batch)
+            src, src_pad_mask = make_source([sources[0][i] for i in batch for _ in range(per_line)])
+            with self._arithmetic(src):
+                hypotheses, token_log_probs = force_at_once(
+                    self.model,
+                    src.to(self.device),
+                    src_pad_mask.to(self.device),
+                    translations,
+                    length_penalty=self.length_penalty,
+                )
         return [
             Scored(each.log_prob, each.score, self.tokenizers.trg.pieces(each.tokens), by_token, self._alignment(each))
             for each, by_token in zip(hypotheses, token_log_probs, strict=True)
@@ -327,11 +339,9 @@ class Translator:
 
     @contextmanager
     def _reading(self, sources: Sequence[Sequence[Sequence[int]]], batch: Sequence[int]) -> Iterator[Memory]:
-        """The memory of some lines, and around its use the arithmetic and the errors that all searches share."""
+        """The memory of some lines, and around its use what `_arithmetic` does."""
         read = [make_source([rows[i] for i in batch]) for rows in sources]
-        bf16 = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
-        # Weights that are computed from others, as weight normalisation does, are computed once for these lines.
-        with memory_explained(read[0][0]), bf16, parametrize.cached():
+        with self._arithmetic(read[0][0]):
             on_device = [(src.to(self.device), src_pad_mask.to(self.device)) for src, src_pad_mask in read]
             if isinstance(self.model, Ensemble):
                 yield self.model.join(
@@ -339,6 +349,14 @@ class Translator:
                 )
             else:
                 yield self.model.encode(*on_device[0])
+
+    @contextmanager
+    def _arithmetic(self, src: Tensor) -> Iterator[None]:
+        """The arithmetic and the errors that all work on a batch of sources shares."""
+        bf16 = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
+        # Weights that are computed from others, as weight normalisation does, are computed once for these lines.
+        with memory_explained(src), bf16, parametrize.cached():
+            yield
 
     def _render(
         self, lines: Sequence[str], rows: Sequence[Sequence[int]], found: Sequence[Sequence[Hypothesis]]

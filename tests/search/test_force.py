@@ -10,7 +10,7 @@ import torch
 from mtkit import models
 from mtkit.data.batch import make_source
 from mtkit.search import LengthPenalty, beam_search
-from mtkit.search.force import force
+from mtkit.search.force import force, force_at_once
 from mtkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 PAD, UNK, BOS, EOS, A, B, C = range(7)
@@ -41,6 +41,25 @@ def test_it_is_teacher_forcing_for_every_backend(backend):
         expected = logits.log_softmax(-1)[torch.arange(len(tokens) + 1), torch.tensor([*tokens, EOS_ID])]
         assert each == pytest.approx(expected.tolist(), abs=1e-4)
         assert hypothesis.log_prob == pytest.approx(expected.sum().item(), abs=1e-4)
+
+
+@pytest.mark.parametrize("backend", models.available())
+def test_one_pass_finds_what_the_steps_find(backend, monkeypatch):
+    """Two translations of each source, of unequal lengths, and logits in parts of four positions."""
+    monkeypatch.setattr("mtkit.search.force._ROWS", 4)
+    torch.manual_seed(1)
+    model = models.build({"type": backend, "preset": "tiny"}, 11, 11, PAD_ID).eval()
+    sources = [[4, 5, 6, 7], [], [9]]
+    translations = [[5, 5], [7], [7, 8, 9, 10, 4], [], [4], [6, 6, 6]]
+    penalty = LengthPenalty(0.7)
+    by_step = force(model, model.encode(*make_source(sources)), translations, length_penalty=penalty)
+    twice = make_source([source for source in sources for _ in range(2)])
+    at_once = force_at_once(model, *twice, translations, length_penalty=penalty)
+    for one, other in zip(by_step[0], at_once[0], strict=True):
+        assert one.tokens == other.tokens and other.attention is None
+        assert (one.log_prob, one.score) == pytest.approx((other.log_prob, other.score), abs=1e-4)
+    for one, other in zip(by_step[1], at_once[1], strict=True):
+        assert one == pytest.approx(other, abs=1e-4)
 
 
 def test_what_beam_search_found_is_scored_and_aligned_alike():
