@@ -82,8 +82,7 @@ def preflight_table(
     rows.append(("batches an epoch", f"{len(trainer.epoch_batches):,}"))
     rows.append(("padding", f"{100 * _padding(trainer):.1f} % of the tokens"))
     rows.append(("arithmetic", f"{trainer.precision} on {trainer.device}, {torch.get_num_threads()} threads"))
-    batches = "1 batch" if trainer.section.accumulate == 1 else f"{trainer.section.accumulate} batches"
-    rows.append(("gradient of an update", f"of {batches}, the sum over its {trainer.section.normalize} / their number"))
+    rows.append(("gradient divided by", f"the {trainer.section.normalize} of an update"))
     rows.append(("memory with the largest batch", f"{rehearsal.peak_memory_mib:,.0f} MiB"))
     if math.isfinite(trainer.pages.limit_mib):
         rows.append(("memory kept at most", f"{trainer.pages.limit_mib:,.0f} MiB"))
@@ -121,4 +120,4 @@ def _estimate(trainer: Trainer, rehearsal: Rehearsal) -> str:
         minutes.append(section.epochs * per_epoch * rehearsal.seconds_per_update / 60)
     if section.max_minutes is not None:
         minutes.append(section.max_minutes)
-    return f"{minutes_text(min(minutes))} and the looks at the dev set, {rehearsal.seconds_per_update:.2f} s an update"
+    return f"{minutes_text(min(minutes))}, without validation; {rehearsal.seconds_per_update:.2f} s an update"
