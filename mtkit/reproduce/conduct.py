@@ -242,14 +242,14 @@ def _expected(place: Place, places: Sequence[Place], share: float | None) -> flo
     """Minutes that a training may still take: until as many as another seed of it took, or as its tokens take at the
     pace of the other trainings, at most until its recipe's or its share; None where nothing is known.
     """
-    finished = [other for other in places if other.is_finished]
-    alike = [_trained(other)[1] for other in finished if other.training == place.training]
+    finished = [(other, *_trained(other)) for other in places if other.is_finished]
+    alike = [minutes for other, _, minutes in finished if other.training == place.training]
     section = place.recipe.train
     if not alike and section.updates is not None:
-        paces = [_minutes_of_token(other) for other in finished if _trained(other)[0]]
+        paces = [minutes / (updates * _batch_tokens(other)) for other, updates, minutes in finished if updates]
         alike = [section.updates * _batch_tokens(place) * statistics.median(paces)] if paces else []
     elif not alike and section.epochs is not None:
-        texts = [_trained(other)[1] / _passes(other) for other in finished if _trained(other)[0] and _passes(other)]
+        texts = [minutes / _passes(other) for other, updates, minutes in finished if updates and _passes(other)]
         alike = [_passes(place) * statistics.median(texts)] if texts else []
     limit = _limit(place, share)
     ends = [*alike, *([] if limit is None else [limit])]
@@ -259,12 +259,6 @@ def _expected(place: Place, places: Sequence[Place], share: float | None) -> flo
 def _batch_tokens(place: Place) -> int:
     """Tokens of an update."""
     return place.recipe.train.batch_tokens * place.recipe.train.accumulate
-
-
-def _minutes_of_token(place: Place) -> float:
-    """The pace of a training whose log is there."""
-    updates, minutes = _trained(place)
-    return minutes / (updates * _batch_tokens(place))
 
 
 def _passes(place: Place) -> float:

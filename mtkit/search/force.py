@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mtkit.data.batch import make_source
+from mtkit.data.batch import Batch, make_source
 from mtkit.models import Memory, TranslationModel, select_rows
 from mtkit.search.hypothesis import Hypothesis, finished
 from mtkit.search.penalties import LengthPenalty
-from mtkit.text.tokenizer import BOS_ID
+from mtkit.text.tokenizer import BOS_ID, PAD_ID
 
 _ROWS = 1024  # target positions whose logits are in memory together
 
@@ -65,8 +65,7 @@ def force(
 @torch.inference_mode()
 def force_at_once(
     model: TranslationModel,
-    src: Tensor,
-    src_pad_mask: Tensor,
+    batch: Batch,
     translations: Sequence[Sequence[int]],
     *,
     length_penalty: LengthPenalty | None = None,
@@ -75,24 +74,19 @@ def force_at_once(
 
     Args:
         model: in eval mode.
-        src: [rows, src_len], a source for each of the translations.
-        src_pad_mask: [rows, src_len], True = padding.
+        batch: a source for each of the translations, and these.
+        translations: ids without BOS and EOS.
 
     Raises: MtkitError when the model's output is not finite.
     """
-    if not translations:
-        return [], []
-    expected, is_padding = (part.to(src.device) for part in make_source(translations))  # ends with EOS
-    first = torch.full((len(translations), 1), BOS_ID, device=src.device)
-    # Behind the end of a shorter row stands its EOS: no earlier position sees it.
-    features = model.features(src, src_pad_mask, torch.cat([first, expected[:, :-1]], dim=1))[~is_padding]
-    tokens = expected[~is_padding]
+    real = batch.trg_out != PAD_ID
+    features, tokens = model.features(batch.src, batch.src_pad_mask, batch.trg_in)[real], batch.trg_out[real]
     found = [
         model.output(part).float().log_softmax(1).gather(1, token[:, None]).squeeze(1)
         for part, token in zip(features.split(_ROWS), tokens.split(_ROWS), strict=True)
     ]
-    log_probs = torch.zeros(expected.shape, dtype=torch.float64)
-    log_probs[~is_padding.cpu()] = torch.cat(found).double().cpu()
+    log_probs = torch.zeros(batch.trg_out.shape, dtype=torch.float64)
+    log_probs[real.cpu()] = torch.cat(found).double().cpu()
     return _hypotheses(translations, log_probs, [None] * len(translations), length_penalty)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import parametrize
 
-from mtkit.data.batch import make_source
+from mtkit.data.batch import make_batch, make_source
 from mtkit.errors import MtkitError, RequestError, first_line, is_out_of_memory
 from mtkit.models import Memory, TranslationModel
 from mtkit.recipe import SearchSection
@@ -323,14 +323,10 @@ class Translator:
                 )
         else:
             per_line = len(translations) // len(batch)
-            src, src_pad_mask = make_source([sources[0][i] for i in batch for _ in range(per_line)])
-            with self._arithmetic(src):
+            pairs = make_batch([sources[0][i] for i in batch for _ in range(per_line)], translations)
+            with self._arithmetic(pairs.src):
                 hypotheses, token_log_probs = force_at_once(
-                    self.model,
-                    src.to(self.device),
-                    src_pad_mask.to(self.device),
-                    translations,
-                    length_penalty=self.length_penalty,
+                    self.model, pairs.to(self.device), translations, length_penalty=self.length_penalty
                 )
         return [
             Scored(each.log_prob, each.score, self.tokenizers.trg.pieces(each.tokens), by_token, self._alignment(each))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mtkit import models
-from mtkit.data.batch import make_source
+from mtkit.data.batch import make_batch, make_source
 from mtkit.search import LengthPenalty, beam_search
 from mtkit.search.force import force, force_at_once
 from mtkit.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -53,8 +53,8 @@ def test_one_pass_finds_what_the_steps_find(backend, monkeypatch):
     translations = [[5, 5], [7], [7, 8, 9, 10, 4], [], [4], [6, 6, 6]]
     penalty = LengthPenalty(0.7)
     by_step = force(model, model.encode(*make_source(sources)), translations, length_penalty=penalty)
-    twice = make_source([source for source in sources for _ in range(2)])
-    at_once = force_at_once(model, *twice, translations, length_penalty=penalty)
+    pairs = make_batch([source for source in sources for _ in range(2)], translations)
+    at_once = force_at_once(model, pairs, translations, length_penalty=penalty)
     for one, other in zip(by_step[0], at_once[0], strict=True):
         assert one.tokens == other.tokens and other.attention is None
         assert (one.log_prob, one.score) == pytest.approx((other.log_prob, other.score), abs=1e-4)
