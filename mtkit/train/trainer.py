@@ -42,6 +42,7 @@ from mtkit.train.log import TrainingLog, minutes_text
 from mtkit.train.loss import TokenLoss, output_loss, perplexity
 from mtkit.train.memory import FreedPages
 from mtkit.train.optimizer import build_optimizer, learning_rate, set_learning_rate
+from mtkit.train.pace import Pace
 from mtkit.train.precision import Precision, autocast
 from mtkit.train.signals import Stopped, StopRequest
 from mtkit.train.validation import DevScores, DevSet, EarlyStopping, spread, validate
@@ -153,6 +154,9 @@ class Trainer:
         self.started = time.monotonic() - self.position.seconds
         self.saved_update = self.position.update
         section, position = self.section, self.position
+        # The stretch with a look at the dev set takes longer than the others: always two looks, not now none, now one.
+        n_reports = max(10, math.ceil(2 * section.validate_every / section.report_every))
+        self.pace = Pace(n_reports, self._seconds(), self._fraction_done())
         while True:
             # Also first thing in a run that was stopped before it had looked.
             if position.update % section.validate_every == 0 and position.validated_update != position.update:
@@ -385,7 +389,7 @@ class Trainer:
         rate: float = self.optimizer.param_groups[0]["lr"]
         tokens_per_second = window.n_trg_tokens / max(window.seconds, 1e-9)
         fraction = self._fraction_done()
-        minutes_left = self._seconds() / 60 * (1 - fraction) / fraction if fraction > 0 else None
+        minutes_left = self.pace.minutes_left(self._seconds(), fraction)
         self.log.record(
             {
                 "update": position.update,
