@@ -13,27 +13,29 @@ from mtkit.analyze.memory_span import N_SYMBOLS, Recaller, learn
 from mtkit.nn.convolution import GatedConvolution
 from mtkit.nn.embedding import SinusoidalPositions
 
-Family = Literal["recurrence", "convolution", "attention"]
-N_CONVOLUTIONS, KERNEL = 6, 5
-FIELD = N_CONVOLUTIONS * (KERNEL - 1) + 1
-"""Tokens that the convolutions' last state sees: 25, as six blocks of the paper do (Gehring et al. 2017, §3.2)."""
+Family = Literal["recurrence", "convolution", "dilated convolution", "attention"]
+KERNEL = 5
+_DILATIONS = {"convolution": (1,) * 6, "dilated convolution": (1, 2, 4, 8, 16, 32)}
+FIELDS = {family: (KERNEL - 1) * sum(dilations) + 1 for family, dilations in _DILATIONS.items()}
+"""Tokens that the last state of six convolutions sees: 25, as six blocks of Gehring et al. (2017, §3.2) do, and 253
+with dilations that double from block to block (Kalchbrenner et al. 2016)."""
 
 
 class Stack(nn.Module):
     """Reads tokens [batch, length], ends in logits [batch, symbols] from the last position.
 
-    convolution: six causal gated blocks of kernel 5 with residual sums; attention: one layer with one head, a residual
+    convolutions: six causal gated blocks of kernel 5 with residual sums; attention: one layer with one head, a residual
     sum and sinusoidal positions.
     """
 
-    def __init__(self, family: Literal["convolution", "attention"], d: int) -> None:
+    def __init__(self, family: Literal["convolution", "dilated convolution", "attention"], d: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(2 * N_SYMBOLS, d)  # symbols, then noise
         self.positions = SinusoidalPositions(d) if family == "attention" else nn.Identity()
         self.layers = nn.ModuleList(
             [SelfAttentionLayer(d)]
             if family == "attention"
-            else [GatedConvolution(d, d, KERNEL, causal=True) for _ in range(N_CONVOLUTIONS)]
+            else [GatedConvolution(d, d, KERNEL, dilation, causal=True) for dilation in _DILATIONS[family]]
         )
         self.output = nn.Linear(d, N_SYMBOLS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
@@ -128,46 +129,34 @@ def learn(
 
 
 def gradients_through_time(kind: Cell, steps: int, *, scale: float = 1.0, d: int = 64) -> list[float]:
-    """The norm of d h_T / d h_0 for T = 1 … steps, of an untrained cell with small random inputs.
+    """The spectral norm of d s_T / d s_0 for T = 1 … steps, of an untrained cell with small random inputs.
 
-    Elman and linear cells: the spectral norm of the Jacobian, with a recurrent matrix of `scale` times an orthogonal
-    one. Gated cells: the norm of the gradient of a random projection of the state, relative to that at T = 0; of an
-    LSTM both of its states count.
+    s is the state, of an LSTM both of its states. The recurrent matrix of Elman and linear cells is `scale` times an
+    orthogonal one; gated cells are as they begin.
     """
     torch.manual_seed(1)
-    if kind == "elman" or kind == "linear":
-        cell = ElmanCell(d, d, linear=kind == "linear").double()
-        nn.init.orthogonal_(cell.recurrent.weight)
-        jacobian, state, norms = torch.eye(d).double(), torch.zeros(1, d).double(), []
-        weight = scale * cell.recurrent.weight.detach()
-        for step in 0.5 * torch.randn(steps, 1, d).double():
-            state = step + state @ weight.t()
-            slope = torch.ones(d).double()
-            if kind == "elman":
-                state = torch.tanh(state)
-                slope = (1 - state[0] ** 2).double()
-            jacobian = slope[:, None] * (weight @ jacobian)
-            norms.append(torch.linalg.matrix_norm(jacobian, 2).item())
-        return norms
-    model = Recaller(kind, d).double()
-    inputs = model.cell.input(0.5 * torch.randn(steps, 1, d).double())  # type: ignore[operator]
-    direction = F.normalize(torch.randn(1, d).double(), dim=-1)
-    return [_gated_gradient(model, inputs[:length], direction) for length in range(1, steps + 1)]
-
-
-def _gated_gradient(model: Recaller, inputs: Tensor, direction: Tensor) -> float:
-    """|d (direction . h_T) / d (h_0, c_0)|."""
-    start = torch.zeros(1, direction.size(1), dtype=torch.float64, requires_grad=True)
-    cell, state = model.cell, start
-    if isinstance(cell, GRUCell):
-        for step in inputs:
-            state = cell(step, state)
-        (gradient,) = torch.autograd.grad((direction * state).sum(), start)
-        return gradient.norm().item()
-    assert isinstance(cell, LSTMCell)
-    start_cell = torch.zeros_like(start, requires_grad=True)
-    memory = start_cell
+    advance, inputs, width = _recurrence(kind, steps, scale, d)
+    state, unit = torch.zeros(1, width).double(), torch.eye(width).double()
+    whole, norms = unit, []
     for step in inputs:
-        state, memory = cell(step, state, memory)
-    found = torch.autograd.grad((direction * state).sum(), [start, start_cell])
-    return torch.cat(found, dim=-1).norm().item()
+        rows = state.repeat(width, 1).requires_grad_()  # one for each row of the step's Jacobian
+        after = advance(step.expand(width, -1), rows)
+        (jacobian,) = torch.autograd.grad(after, rows, grad_outputs=unit)
+        whole, state = jacobian @ whole, after[:1].detach()
+        norms.append(torch.linalg.matrix_norm(whole, 2).item())
+    return norms
+
+
+def _recurrence(kind: Cell, steps: int, scale: float, d: int) -> tuple[Callable[[Tensor, Tensor], Tensor], Tensor, int]:
+    """How a cell goes on, (input, state [batch, width]) -> state; its inputs [steps, 1, …]; the width of a state."""
+    if kind in ("linear", "elman"):
+        plain = ElmanCell(d, d, linear=kind == "linear").double()
+        nn.init.orthogonal_(plain.recurrent.weight)
+        with torch.no_grad():
+            plain.recurrent.weight.mul_(scale)
+        return plain, 0.5 * torch.randn(steps, 1, d).double(), d
+    cell = Recaller(kind, d).double().cell
+    inputs = cell.input(0.5 * torch.randn(steps, 1, d).double()).detach()  # type: ignore[operator]
+    if isinstance(cell, GRUCell):
+        return cell, inputs, d
+    return (lambda step, state: torch.cat(cell(step, *state.chunk(2, dim=-1)), dim=-1)), inputs, 2 * d

@@ -8,18 +8,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+NO_GRADIENT = 0.01  # norm of the Jacobian below which a query is said to have none
+
 
 class Saturation(NamedTuple):
     """Softmax weights of queries over keys, all components drawn from N(0, 1)."""
 
-    mean: float  # of q . k
+    mean: float  # of q . k / temperature
+    mean_error: float  # its standard error
     variance: float
-    standard_error: float  # of the variance
+    variance_error: float  # its standard error
     largest_weight: float  # mean over the queries
     entropy: float  # nats, mean over the queries
     n_noticed: float  # keys with a weight above 0.1, mean over the queries
     median_jacobian: float  # Frobenius norm of d weights / d energies
-    share_without_gradient: float  # queries whose Jacobian has a norm below 0.01
+    share_without_gradient: float  # queries whose Jacobian has a norm below NO_GRADIENT
 
 
 def measure_saturation(
@@ -36,20 +39,21 @@ def measure_saturation(
         queries = torch.randn(200, 1, d_k, generator=generator, dtype=torch.float64)
         keys = torch.randn(200, n_keys, d_k, generator=generator, dtype=torch.float64)
         energies.append((queries * keys).sum(-1))
-    products = torch.cat(energies)
-    weights = (products / (temperature or 1.0)).softmax(-1)
+    energy = torch.cat(energies) / (temperature or 1.0)
+    weights = energy.softmax(-1)
     norms = jacobian_norms(weights)
     # Products of one query with its keys share the query: the sample is one of queries.
-    by_query = products.square().mean(1)
+    means, squares = energy.mean(1), energy.square().mean(1)
     return Saturation(
-        products.mean().item(),
-        by_query.mean().item(),
-        (by_query.std() / math.sqrt(len(by_query))).item(),
+        means.mean().item(),
+        (means.std() / math.sqrt(len(means))).item(),
+        squares.mean().item(),
+        (squares.std() / math.sqrt(len(squares))).item(),
         weights.amax(-1).mean().item(),
         entropy(weights).mean().item(),
         (weights > 0.1).double().sum(-1).mean().item(),
         norms.median().item(),
-        (norms < 0.01).double().mean().item(),
+        (norms < NO_GRADIENT).double().mean().item(),
     )
 
 

@@ -142,6 +142,11 @@ def _shorter_than_recipes(laboratory: Laboratory, places: Sequence[Place]) -> li
             f"The warm-up took half of the training or more: {'; '.join(beginning.values())}. What is measured of "
             "these says little."
         )
+    if learning := [place.still_learning for place in places if place.still_learning]:
+        notes.append(
+            f"Still learning at the end, dev BLEU having risen by a quarter or more since the look before: "
+            f"{', '.join(learning)}. More updates may change their places in the order."
+        )
     return notes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -162,38 +163,43 @@ def specialised(heads: Heads) -> Verdict:
     counts: dict[str, int] = {}
     for each in heads.values():
         counts[label(each)] = counts.get(label(each), 0) + 1
-    named = len(counts.keys() - {"mixed", "uniform"})
+    places = {"local" if name in ("diagonal", "adjacent") else name for name in counts}
     return Verdict(
         "CH-98",
         "heads specialise",
-        "shown" if named >= 2 else "not shown",
+        "shown" if len(places - {"mixed", "uniform"}) >= 2 else "not shown",
         "found: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1])),
-        "shown: heads of at least two of the patterns diagonal, adjacent and stripes",
+        "shown: heads that look at their own place or beside it (diagonal, adjacent) and heads that look at one column "
+        "(stripes)",
     )
 
 
-def repeated(pairs: Sequence[Sequence[AttentionMap]], heads: Heads) -> Verdict:
-    """Heads of one kind of attention that look at the same places, in any layer; even ones say nothing and are left
-    out.
-    """
-    every_head = _by_head(pairs[:_N_REPEATED])
-    by_head = {head: maps for head, maps in every_head.items() if label(heads[head]) != "uniform"}
-    kinds: dict[str, list[tuple[str, int]]] = {}
-    for layer, head in by_head:
-        kinds.setdefault(layer.partition(".")[0] + layer.rpartition(".")[2], []).append((layer, head))
-    found = []
-    for members in kinds.values():
-        for number, one in enumerate(members):
-            for other in members[number + 1 :]:
-                maps = zip(by_head[one], by_head[other], strict=True)
-                found.append(float(np.mean([divergence(a, b, causal=_is_causal(one[0])) for a, b in maps])))
-    n_alike = sum(value < _ALIKE for value in found)
-    nearest = f"; the nearest by {min(found):.3f}" if found else ""
+def repeated(pairs: Sequence[Sequence[AttentionMap]], untrained_pairs: Sequence[Sequence[AttentionMap]]) -> Verdict:
+    """Heads of one kind of attention that look at the same places, in any layer, more often than before training."""
+    apart, apart_before = (_distances(each[:_N_REPEATED]) for each in (pairs, untrained_pairs))
+    n_alike, n_before = (sum(value < _ALIKE for value in found) for found in (apart, apart_before))
+    is_more = bool(n_alike) and n_alike * len(apart_before) > n_before * len(apart)
+    nearest = f"; the nearest by {min(apart):.3f}" if apart else ""
     return Verdict(
         "CH-99",
         "some heads repeat each other",
-        "shown" if n_alike else "not shown",
-        f"{n_alike} of {len(found)} pairs of heads differ by less than {_ALIKE} nats{nearest}",
-        f"shown: a pair with a mean Jensen-Shannon divergence below {_ALIKE} (at most {math.log(2):.2f}), of the heads "
-        "that are not uniform",
+        "shown" if is_more else "not shown",
+        f"{n_alike} of {len(apart)} pairs of heads differ by less than {_ALIKE} nats{nearest}; untrained {n_before} of "
+        f"{len(apart_before)}",
+        f"shown: a larger share of the pairs than before training has a mean Jensen-Shannon divergence below {_ALIKE} "
+        f"(at most {math.log(2):.2f}), of the heads that are not uniform",
     )
+
+
+def _distances(pairs: Sequence[Sequence[AttentionMap]]) -> list[float]:
+    """The mean divergence of each two heads of one kind of attention; even ones say nothing and are left out."""
+    kinds: dict[str, list[tuple[tuple[str, int], list[Tensor]]]] = {}
+    for (layer, head), maps in _by_head(pairs).items():
+        if label(traits(maps, causal=_is_causal(layer))) != "uniform":
+            kind = layer.partition(".")[0] + layer.rpartition(".")[2]
+            kinds.setdefault(kind, []).append(((layer, head), maps))
+    return [
+        float(np.mean([divergence(a, b, causal=_is_causal(layer)) for a, b in zip(one, other, strict=True)]))
+        for members in kinds.values()
+        for ((layer, _), one), (_, other) in itertools.combinations(members, 2)
+    ]

@@ -35,11 +35,12 @@ from mtkit.reproduce.verdict import Sample
 from mtkit.search.ensemble import load_ensemble
 from mtkit.search.translator import Translator
 from mtkit.text.lines import open_output
-from mtkit.train.log import read_metrics, to_stderr
+from mtkit.train.log import dev_curve, read_metrics, to_stderr
 from mtkit.train.precision import resolve_device
 
 # What does not make another model: what is tested, when a machine's patience ends, what is shown and kept.
 _NO_PART_OF_A_MODEL = ("max_minutes", "keep", "seed", "sample_translations", "report_every")
+STEEP = 1.25  # times as much dev BLEU as at the look before: still learning, so that more updates may change the order
 _APART = 1000  # between the seeds of two members
 
 
@@ -53,7 +54,7 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.training.label}, seed {self.seed}"
+        return f"{self.training.label}, seed {self.recipe.train.seed}"
 
     @property
     def record(self) -> Path:
@@ -81,6 +82,15 @@ class Place(NamedTuple):
     def end(self) -> str:
         """Why the training ended."""
         return str(self._recorded().get("end", ""))
+
+    @property
+    def still_learning(self) -> str:
+        """How dev BLEU rose between the last two looks at it, where that is by a quarter or more; else nothing."""
+        curve = dev_curve(self.run, "update")[-2:]
+        if len(curve) < 2 or curve[1][1] < STEEP * curve[0][1] or curve[1][1] == 0:
+            return ""
+        (earlier, low), (later, high) = curve
+        return f"{self.name} from {low:.1f} at update {earlier:,.0f} to {high:.1f} at {later:,.0f}"
 
     @property
     def has_diverged(self) -> bool:
@@ -121,6 +131,7 @@ class Facts(NamedTuple):
 
     parameters: int
     updates: int | None  # None, as all below: the log is not there any more
+    passes: float | None  # over what the filters have left of the training text
     minutes: float | None
     trg_tokens_per_second: float | None
     dev_ppl: float | None
@@ -341,8 +352,20 @@ class Laboratory:
         """A training's translations of a test set with every seed."""
         found = [self.translate([(training, seed)], set_name, search) for seed in self.seeds]
         trg_lang = self.place(training, self.seeds[0]).recipe.data.trg
-        cut_after = tuple(self.place(training, seed).cut_after for seed in self.seeds)
-        return Sample(training.label, [each.hypotheses for each in found], found[0].references, trg_lang, cut_after)
+        places = [self.place(training, seed) for seed in self.seeds]
+        return Sample(
+            training.label,
+            [each.hypotheses for each in found],
+            found[0].references,
+            trg_lang,
+            tuple(place.cut_after for place in places),
+            any(place.has_diverged for place in places),
+        )
+
+    def still_learning(self, *trainings: Training) -> str:
+        """Which of these were still learning fast when they ended, and how fast; nothing if none was."""
+        places = [self.place(training, seed) for seed in self.seeds for training in trainings]
+        return ", ".join(text for text in (place.still_learning for place in places) if text)
 
     def reading_note(self, trainings: Sequence[Training]) -> str:
         """Which systems read the source from its last word to its first."""
@@ -371,6 +394,7 @@ def facts_of(run: Path) -> Facts:
     return Facts(
         sum(parameter.numel() for parameter in model.parameters()),
         max((int(entry["update"]) for entry in metrics), default=None),
+        max((float(entry["epoch"]) for entry in metrics if "epoch" in entry), default=None),
         max((float(entry["minutes"]) for entry in metrics), default=None),
         statistics.fmean(reports) if reports else None,
         best.get("dev_ppl"),

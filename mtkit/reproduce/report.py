@@ -144,16 +144,19 @@ def _write(path: Path, text: str) -> None:
 def _training_table(origin: Origin) -> Table:
     rows = [
         (
-            *(each.name, each.facts.parameters, each.facts.updates, each.facts.minutes),
-            *(each.facts.trg_tokens_per_second, each.facts.dev_ppl, each.end or None),
+            *(each.name, each.facts.parameters, each.facts.updates, each.facts.passes, each.facts.minutes),
+            *(each.facts.trg_tokens_per_second, each.facts.dev_ppl, each.end.partition(";")[0] or None),
         )
         for each in origin.trainings
     ]
     header = (
-        *("training", "parameters", "updates", "minutes", "target tokens/s", "dev perplexity, of a token"),
-        "ended after",
+        *("training", "parameters", "updates", "passes", "minutes", "target tokens/s"),
+        *("dev perplexity, of a token", "ended after"),
     )
-    note = "Target tokens count </s> and no padding. Perplexities of unequal vocabularies cannot be compared."
+    note = (
+        "Passes: over the pairs that the filters, such as a cap of the length, have left of the training text. Target "
+        "tokens count </s> and no padding. Perplexities of unequal vocabularies cannot be compared."
+    )
     return Table("trainings", "Trainings", header, rows, note)
 
 

@@ -80,6 +80,7 @@ class Sample(NamedTuple):
     trg_lang: str
     cut_after: tuple[float | None, ...] = ()
     """Of each seed the minutes after which the clock stopped its training before its recipe's end; None: it did not."""
+    has_diverged: bool = False  # a training of it, with some seed
 
     @property
     def is_empty(self) -> bool:
@@ -153,6 +154,7 @@ def compare(better: Sample, worse: Sample, *, same_model: bool = False, n_tried:
         f"{better.label} {numbers['first BLEU']:.2f} against {worse.label} {numbers['second BLEU']:.2f} BLEU{seeds}, "
         f"p {p_value:.3f}"
     )
+    text += "".join(f"; {each.label} has diverged" for each in (better, worse) if each.has_diverged)
     if obstacle := why_untestable(better, worse):
         outcome, text = UNTESTABLE, f"{text}; {obstacle}"
     return Comparison(outcome, p_value, text, numbers)

@@ -41,13 +41,14 @@ def test_products_have_variance_d_k_within_the_error_of_the_sample() -> None:
     """CH-61"""
     for d_k in (4, 64):
         found = measure_saturation(d_k)
-        assert abs(found.variance - d_k) < 3 * found.standard_error
+        assert abs(found.variance - d_k) < 3 * found.variance_error
         assert abs(found.mean) < 3 * math.sqrt(d_k / (4000 * 64))
 
 
 def test_dividing_by_the_root_of_d_k_keeps_the_softmax_open_at_every_width() -> None:
     for d_k in (16, 64):
         found = measure_saturation(d_k, temperature=math.sqrt(d_k))
+        assert abs(found.variance - 1) < 3 * found.variance_error
         assert found.largest_weight == pytest.approx(0.11, abs=0.01)
         assert found.entropy == pytest.approx(3.69, abs=0.02)
         assert found.share_without_gradient == 0

@@ -111,7 +111,7 @@ def test_the_verdicts_of_all_studies_are_collected(conducted: tuple[Path, Result
 def test_its_scores_are_those_of_the_kept_translations(conducted: tuple[Path, Result, list[str]]) -> None:
     folder, _, _ = conducted
     with (folder / "table-1-1" / "bleu.csv").open(encoding="utf-8", newline="") as stream:
-        rows = {f"{row['system']}-{row['cap, words']}": row for row in csv.DictReader(stream)}
+        rows = {f"{row['system']}-{row['cap, tokens']}": row for row in csv.DictReader(stream)}
     assert list(rows) == ["RNNencdec-15", "RNNsearch-15", "RNNencdec-25", "RNNsearch-25"]
     assert [float(row["paper, all"]) for row in rows.values()] == [13.93, 21.50, 17.82, 26.75]
     scores = set()

@@ -178,16 +178,43 @@ def test_no_training_needs_no_plan() -> None:
 def test_facts_come_from_the_log_and_the_model(make_run, tmp_path: Path) -> None:
     run = make_run(tmp_path, "rnnsearch")
     entries = [
-        {"update": 10, "trg_tokens_per_second": 100.0, "minutes": 0.5},
+        {"update": 10, "epoch": 0.375, "trg_tokens_per_second": 100.0, "minutes": 0.5},
         {"update": 10, "checkpoint": "update-10", "dev_ppl": 9.0, "dev_bleu": 1.0, "minutes": 0.6},
-        {"update": 20, "trg_tokens_per_second": 300.0, "minutes": 1.0},
+        {"update": 20, "epoch": 0.75, "trg_tokens_per_second": 300.0, "minutes": 1.0},
         {"update": 20, "checkpoint": "update-20", "dev_ppl": 8.0, "dev_bleu": 3.0, "minutes": 1.5},
         {"update": 30, "checkpoint": "update-30", "dev_ppl": 8.5, "dev_bleu": 2.0, "minutes": 2.0},
     ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
     found = facts_of(run)
-    assert found[1:] == (30, 2.0, 200.0, 8.0, 3.0)
+    assert found[1:] == (30, 0.75, 2.0, 200.0, 8.0, 3.0)
     assert found.parameters > 0
+
+
+@pytest.mark.parametrize(
+    ("looks", "said"),
+    [
+        ([], ""),
+        ([(750, 6.8)], ""),
+        ([(500, 1.0), (750, 20.0), (1000, 24.9)], ""),
+        ([(500, 19.0), (750, 20.0), (1000, 25.0)], "RNNsearch, seed 1 from 20.0 at update 750 to 25.0 at 1,000"),
+        ([(250, 0.0), (500, 0.0)], ""),
+    ],
+)
+def test_what_rose_by_a_quarter_at_its_last_look_still_learns(
+    tmp_path: Path, looks: list[tuple[int, float]], said: str
+) -> None:
+    made = laboratory(tmp_path)
+    run = made.place(RNN, 1).run
+    run.mkdir(parents=True)
+    entries = [{"update": update, "checkpoint": f"update-{update}", "dev_bleu": bleu} for update, bleu in looks]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
+    assert made.still_learning(RNN) == said
+
+
+def test_a_member_of_an_ensemble_is_named_by_its_own_seed(tmp_path: Path) -> None:
+    second = Training("RNNsearch 2", "toy/rnnsearch.yaml", member=1)
+    place = laboratory(tmp_path, seeds=2).place(second, 2)
+    assert place.name == "RNNsearch 2, seed 1002" and place.run.name == "seed-1002"
 
 
 def test_what_a_clock_cut_short_goes_on_when_there_is_more_time(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ ORIGIN = Origin(
     "What was done.",
     "toy",
     3,
-    [Trained("a, seed 1", "runs/a", Facts(8, 2, 0.5, None, 3.0, 5.0), "2 updates")],
+    [Trained("a, seed 1", "runs/a", Facts(8, 2, 0.25, 0.5, None, 3.0, 5.0), "2 updates")],
     1.5,
     "2020-01-02",
     corpus=["train: <a>_b* (3 pairs)", "dev: d|e (1 pair)"],
@@ -209,7 +209,7 @@ def test_the_page_is_well_formed_whatever_the_texts_hold(folder: Path) -> None:
 
 
 def test_what_is_not_measured_is_a_dash(folder: Path) -> None:
-    assert "| a, seed 1 | 8 | 2 | 0.50 | – | 3.00 |" in (folder / "report.md").read_text(encoding="utf-8")
+    assert "| a, seed 1 | 8 | 2 | 0.25 | 0.50 | – | 3.00 |" in (folder / "report.md").read_text(encoding="utf-8")
 
 
 def test_the_report_names_its_corpus_and_what_was_set_by_hand(folder: Path) -> None:

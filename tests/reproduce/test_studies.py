@@ -7,6 +7,7 @@ What real trainings make of a study is tested in tests/cli/test_reproduce.py.
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +21,10 @@ from mtkit.reproduce import study
 from mtkit.reproduce.findings import Cell, Findings, Measured, Table
 from mtkit.reproduce.laboratory import Facts, Laboratory, ParallelText, Search, Translated
 from mtkit.reproduce.matching import count_parameters, matched_widths
+from mtkit.reproduce.studies.attention_maps import rank_correlation
 from mtkit.reproduce.studies.beam import length_ratio
+from mtkit.reproduce.studies.heads import few_verdict
+from mtkit.reproduce.studies.kv_sharing import faster
 from mtkit.reproduce.studies.league import matched_text, published
 from mtkit.reproduce.studies.luong_chain import repeated_words, repetition_by_segment
 from mtkit.reproduce.studies.luong_scores import window_note
@@ -42,7 +46,7 @@ class StandIn(Laboratory):
     """Answers as trained models would."""
 
     def facts(self, training: Training, seed: int) -> Facts:
-        return Facts(1000, 10, 2.5, 5000.0, 4.0 + seed, 20.0)
+        return Facts(1000, 10, 1.5, 2.5, 5000.0, 4.0 + seed, 20.0)
 
     def model(self, training: Training, seed: int) -> LoadedModel:
         recipe = self.place(training, seed).recipe
@@ -55,6 +59,9 @@ class StandIn(Laboratory):
         search = recipe.search.model_copy(update={"max_length_ratio": 0.0, "max_length_extra": 3})
         recipe = recipe.model_copy(update={"search": search})
         return LoadedModel(model, Tokenizers(JOINT, JOINT, True), recipe, Path("run"), "update-10", 10)
+
+    def still_learning(self, *trainings: Training) -> str:
+        return ", ".join(each.label for each in trainings if each.label == "global dot")
 
     def dev(self, training: Training) -> list[tuple[str, str]]:
         return PAIRS[:20]
@@ -244,7 +251,7 @@ def test_the_caps_and_the_longest_sentence_are_those_of_the_recipes_and_of_the_t
             }
             (tmp_path / "wmt14" / f"{system}_{name}.yaml").write_text(json.dumps(keys), encoding="utf-8")
     found = study.load("table-1-1").report(StandIn(Settings("paper"), tmp_path, tmp_path))
-    assert column(table_of(found, "bleu"), "cap, words") == [12, 12, 20, 20]
+    assert column(table_of(found, "bleu"), "cap, tokens") == [12, 12, 20, 20]
     assert found.verdicts[1].statement == "RNNsearch-12 beats RNNencdec-20"
     longest = max(len(src.split()) for src, _ in PAIRS)
     notes = " ".join(found.notes)
@@ -342,6 +349,70 @@ def test_table_1_7_prints_what_the_paper_prints(tmp_path: Path, monkeypatch: pyt
     assert column(layers, "FLOPs counted") == column(layers, "FLOPs by formula") == expected
 
 
+def test_beams_are_judged_as_the_paper_searches(toy_report: Callable[[str], Findings]) -> None:
+    """CH-14, CH-15: Sutskever et al. (2014) divide by no length; the figures are those of the rows with penalty 0."""
+    found = toy_report("beam")
+    bleu = {}
+    for name in ("single", "ensemble"):
+        table = table_of(found, name)
+        for penalty, beam, cell in zip(
+            *(column(table, each) for each in ("length penalty", "beam", "BLEU")), strict=True
+        ):
+            bleu[name, penalty, beam] = f"{cell.mean:.2f}"
+    wider, early, several, _ = found.verdicts
+    assert f"single, beam 12 {bleu['single', 0, 12]} against single, beam 1 {bleu['single', 0, 1]} BLEU" in wider.reason
+    assert ", ".join(bleu["ensemble", 0, beam] for beam in (1, 2, 12)) in early.reason
+    assert f"beam 12 {bleu['ensemble', 0, 12]} against single, beam 12 {bleu['single', 0, 12]} BLEU" in several.reason
+    for verdict in (wider, early, several):
+        assert "without a length penalty" in verdict.statement
+
+
+def test_scores_that_still_learn_decide_nothing(toy_report: Callable[[str], Findings]) -> None:
+    """The stand-in says so of global dot, which the first three comparisons of CH-46 have and the fourth has not."""
+    verdicts = [each for each in toy_report("luong-scores").verdicts if each.claim in ("CH-46", "CH-47")]
+    assert len(verdicts) == 5
+    assert ["global dot" in verdict.reason for verdict in verdicts[:4]] == [True, True, True, False]
+    for verdict in verdicts:
+        compares = "global dot" in verdict.reason
+        assert (verdict.outcome == "cannot be tested at this scale") is compares
+        assert verdict.reason.endswith("; still learning, dev BLEU global dot") is compares
+        assert "at its last look 1.25 times what it was at the look before" in verdict.rule
+
+
+def test_rank_correlation_is_that_of_the_formula() -> None:
+    """Spearman's 1 - 6 sum d^2 / (n (n^2 - 1)); with ties the correlation of mean ranks, by hand."""
+    assert rank_correlation([10, 20, 30, 40], [1, 3, 2, 4]) == pytest.approx(1 - 6 * 2 / (4 * 15))
+    assert rank_correlation([1, 2, 3], [9, 5, 1]) == -1
+    assert rank_correlation([1, 1, 2], [5, 6, 7]) == pytest.approx(math.sqrt(3) / 2)
+    assert math.isnan(rank_correlation([1, 1], [1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("shared", "median", "outcome"),
+    [
+        ((11, 12, 13, 14), "1.25", "shown"),
+        ((2, 12, 13, 14), "1.25", "shown"),
+        ((8, 9, 12, 13), "1.05", "not shown"),
+        ((6, 7, 8, 13), "0.75", "contradicted"),
+    ],
+)
+def test_decoding_is_faster_if_it_is_so_almost_every_time(shared: tuple[float, ...], median: str, outcome: str) -> None:
+    """CH-86"""
+    verdict = faster({"MHA": [10.0] * 4, "MQA": [*shared]}, "MQA")
+    assert verdict.outcome == outcome
+    assert verdict.reason.startswith(f"{median} times as many steps a second, the median of 4 timings")
+
+
+def test_heads_that_were_pruned_can_win_but_not_contradict() -> None:
+    """CH-84: they are narrower than those that they are compared with, and nothing was trained after."""
+    bad, good = (Sample(name, [lines], [trg for _, trg in PAIRS], "de") for name, lines in _BAD_AND_GOOD.items())
+    assert few_verdict(good, bad).outcome == "shown"
+    assert few_verdict(bad, good).outcome == "not shown"
+
+
+_BAD_AND_GOOD = {"bad": [trg.split()[0] for _, trg in PAIRS], "good": [trg for _, trg in PAIRS]}
+
+
 def test_counted_layers_are_multiples_of_the_papers_terms() -> None:
     """CH-124, with 2 FLOPs a product: two products of d x d a step; k matrices and as many of the gate; scores and
     weighted sum; the same two over three blocks of r.
@@ -411,7 +482,9 @@ def test_the_league_says_what_is_matched_and_no_more(tmp_path: Path) -> None:
         laboratory = stand_in(tmp_path, *asked)
         return matched_text(laboratory, study.load("league").trainings(laboratory.settings)[0])
 
-    assert text("toy") == "Matched here: parameters, about 2,400,000 each; the table has the minutes."
+    assert text("toy").startswith(
+        "Matched here: parameters, about 2,400,000 each. Updates and passes over the text are"
+    )
     assert text("toy", "time") == "Matched here: at most 3 minutes of training each; the table has the sizes."
     by_updates = ("train.max_minutes=null", "train.updates=5")
     assert text("toy", "time", by_updates) == "Matched here: nothing but the text; the table has the sizes."

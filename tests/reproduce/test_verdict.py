@@ -67,6 +67,13 @@ def test_a_system_does_not_beat_its_equal() -> None:
     assert beats("CH-30", "equals", (GOOD, GOOD._replace(label="twin"))).outcome == "not shown"
 
 
+def test_a_system_that_diverged_is_named() -> None:
+    good = sample("good", 0.9, 0.9)
+    gone = sample("gone", 0.9, 0.9, 2)._replace(has_diverged=True)
+    assert beats("CH-1", "", (good, gone)).reason.endswith("; gone has diverged")
+    assert "diverged" not in beats("CH-1", "", (good, sample("bad", 0.1, 0.1))).reason
+
+
 def test_seeds_that_disagree_show_nothing() -> None:
     """Better with one seed, worse with the other: both differences are large, their directions are not one."""
     first = Sample("first", [GOOD.hypotheses[0], BAD.hypotheses[0]], REFERENCES, "de")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from mtkit import models
@@ -56,6 +58,10 @@ _N_PAIRS = 100  # sentences that are looked at
 _N_GRADIENTS = 30
 _N_GRADIENT_STEPS = 6  # target positions of each whose gradients are taken
 _AGREES, _SAME = 0.7, 0.9  # rank correlations
+_WHICH_MAP = (
+    "Of a Transformer here, in the table and in CH-33, 34 and 36: the mean of the heads of the decoder layer below the "
+    "last, which follows word alignments best (Garg et al. 2019)."
+)
 _ROUNDING = 1e-5  # of a row's sum in float32
 _PICTURE_WORDS = range(6, 13)
 _NEGATION_LANGUAGES = ("en", "fr")
@@ -107,7 +113,8 @@ def report(laboratory: Laboratory) -> Findings:
         search, transformer = looked
         alignment_verdicts, alignment = _alignments(looked, text, gold)
         heads = traits_of_heads(transformer.maps)
-        untrained = traits_of_heads(attention_maps(_untrained(transformer.loaded, seed), transformer.batch))
+        untrained_maps = attention_maps(_untrained(transformer.loaded, seed), transformer.batch)
+        untrained = traits_of_heads(untrained_maps)
         alignments.append(alignment)
         verdicts.append(
             [
@@ -119,7 +126,7 @@ def report(laboratory: Laboratory) -> Findings:
                 *pattern_verdicts(heads, untrained, transformer.maps, transformer.src_tokens),
                 _blocks(transformer, text),
                 specialised(heads),
-                repeated(transformer.maps, heads),
+                repeated(transformer.maps, untrained_maps),
                 _weight_is_not_importance(looked),
             ]
         )
@@ -205,9 +212,14 @@ def _alignments(
     right_crossing = {name: _share_right(links, crossing) for name, links in found.items()}
     error = {name: alignment_error_rate(links, gold) for name, links in found.items()}
     names = [each.label for each in looked]
-    for (claim, statement), shares in zip(_ALIGNMENT_CLAIMS.items(), (right, right_crossing), strict=True):
+    judged = (
+        (right, gold, "target words with a right link"),
+        (right_crossing, crossing, "target words whose right link another one crosses"),
+    )
+    for (claim, statement), (shares, links, words) in zip(_ALIGNMENT_CLAIMS.items(), judged, strict=True):
         holds = all(shares[name] > max(0.5, shares["diagonal"]) for name in names)
-        reason = ", ".join(f"{name} {share:.0%}" for name, share in shares.items()) + " of the target words"
+        n_words = sum(len({word for _, word in each}) for each in links)
+        reason = ", ".join(f"{name} {share:.0%}" for name, share in shares.items()) + f" of the {n_words:,} {words}"
         verdicts.append(Verdict(claim, statement, "shown" if holds else "not shown", reason, _ALIGNMENT_RULE))
     return verdicts, {
         name: (lag[name].lag if name in lag else None, 100 * right[name], 100 * right_crossing[name], error[name])
@@ -387,13 +399,29 @@ def _agreements(looked: _Looked) -> _Agreements:
             if position < n_rows and n_words > 2:
                 measures = weights[position], gradients[row, :n_words], changes[row, position, :n_words]
                 attention, gradient, left = (each.numpy() for each in measures)
-                values.append((_spearman(attention, gradient), _spearman(attention, left), _spearman(gradient, left)))
+                values.append(
+                    (
+                        rank_correlation(attention, gradient),
+                        rank_correlation(attention, left),
+                        rank_correlation(gradient, left),
+                    )
+                )
     return _Agreements(*np.nanmean(values, axis=0).tolist())
 
 
-def _spearman(first: np.ndarray, second: np.ndarray) -> float:
-    ranks = np.array([np.argsort(np.argsort(values)) for values in (first, second)])
-    return float(np.corrcoef(ranks)[0, 1])
+def rank_correlation(first: ArrayLike, second: ArrayLike) -> float:
+    """Spearman's: 1 where both order alike, -1 where one reverses the other; equal values share the mean of their
+    ranks. NaN where all values of one are equal.
+    """
+    ranks = [_ranks(values) for values in (first, second)]
+    if any(np.ptp(each) == 0 for each in ranks):
+        return math.nan
+    return round(float(np.corrcoef(ranks)[0, 1]), 12)
+
+
+def _ranks(values: ArrayLike) -> np.ndarray:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray(np.cumsum(counts)[place] - (counts[place] - 1) / 2)
 
 
 # --- Pictures ---------------------------------------------------------------------------------------------------------
@@ -407,12 +435,16 @@ def _pictures(looked: Sequence[_Looked], text: ParallelText) -> list[Picture]:
         for scale in ("linear", "log"):
             figure = attention_figure(each.aligning(pair).numpy(), src, trg, scale=scale)
             name = f"{each.label.lower()}-{scale}"
-            pictures.append(Picture(name, f"{each.label}: attention over the source, {scale} scale", figure))
+            pictures.append(
+                Picture(name, f"{each.label}: attention over the source, {scale} scale", figure, _WHICH_MAP)
+            )
     maps = looked[1].maps[pair]
     for part in ("encoder", "decoder"):
         chosen = [each for each in maps if each.layer.startswith(part) and each.layer.endswith("self_attention")]
         n_heads = 1 + max(each.head for each in chosen)
         named = [(f"{each.layer.split('.')[1]}: head {each.head + 1}", each.weights.numpy()) for each in chosen]
-        figure = attention_grid_figure(named, n_heads)
-        pictures.append(Picture(f"{part}-heads", f"Transformer: every head of the {part}'s self-attention", figure))
+        tokens = looked[1].src_tokens[pair] if part == "encoder" else ["<s>", *looked[1].trg_tokens[pair][:-1]]
+        figure = attention_grid_figure(named, n_heads, tokens=(tokens, tokens), axes_names=("looked at", "token"))
+        title = f"Transformer: every head of the {part}'s self-attention"
+        pictures.append(Picture(f"{part}-heads", title, figure, f"Of the sentence: {text.sources[pair]}"))
     return pictures

@@ -265,7 +265,9 @@ def _jacobian_table(
         rows.append([name, *(f"{norms[t - 1]:.2e}" for t in shown), math.exp(power)])
     header = ("layer", *(f"after {t} steps" for t in shown), "factor of a step, 50 to 100")
     note = (
-        "Spectral norm of d h_T / d h_0; gated cells: gradient of a random projection of the state. Untrained, d = 64."
+        "Spectral norm of d s_T / d s_0, s the state, of an LSTM both of its states. Untrained, d = 64: the gates of "
+        "a GRU stand half open at the start, and it forgets as fast as a tanh of modulus 0.9 until it has learned to "
+        "close them; the forget gate of the LSTM starts with a bias of 1."
     )
     return Table("jacobians", "Gradients through time", header, rows, note, 3)
 
@@ -296,7 +298,7 @@ def _jacobian_picture(
         name: [Point(t, max(norms[t - 1], 1e-20)) for t in range(1, _STEPS + 1, 3)]
         for name, norms in _named(linear, plain, gated).items()
     }
-    figure = line_figure(lines, x_label="steps", y_label="norm of the gradient", y_scale="log")
+    figure = line_figure(lines, x_label="steps", y_label="spectral norm of the Jacobian", y_scale="log")
     return Picture("jacobians", "Gradients through time", figure)
 
 
@@ -311,8 +313,11 @@ def _recall_picture(recall: dict[tuple[Kind, int], Recall]) -> Picture:
 
 
 def _source_picture(by_source: dict[str, dict[str, np.ndarray]]) -> Picture:
+    ticks = {float(word): str(word) for word in (1, *range(5, _SENTENCE + 1, 5))}
     lines = {
         name: [Point(j + 1, float(found["last"][j])) for j in range(_SENTENCE)] for name, found in by_source.items()
     }
-    figure = line_figure(lines, x_label="source word", y_label="gradient from the last target word", y_scale="log")
+    figure = line_figure(
+        lines, x_label="source word", y_label="gradient from the last target word", y_scale="log", x_ticks=ticks
+    )
     return Picture("source", "From the last target word to each source word", figure)

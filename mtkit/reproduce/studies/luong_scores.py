@@ -10,9 +10,10 @@ from mtkit.evaluate.charts import bar_figure
 from mtkit.models import parse_config
 from mtkit.reproduce.bleu_rows import bar, measured_bleu, signature
 from mtkit.reproduce.findings import Cell, Findings, Measured, Picture, Table
-from mtkit.reproduce.laboratory import Laboratory, Search
+from mtkit.reproduce.laboratory import STEEP, Laboratory, Search
+from mtkit.reproduce.studies.attention_maps import rank_correlation
 from mtkit.reproduce.study import Scale, Settings, Training
-from mtkit.reproduce.verdict import BEATS_RULE, UNTESTABLE, Sample, Verdict, beats, compare, why_untestable
+from mtkit.reproduce.verdict import BEATS_RULE, UNTESTABLE, Outcome, Sample, Verdict, beats, compare, why_untestable
 from mtkit.reproduce.word_alignment import NO_ALIGNMENTS, reference_links
 
 TITLE = "Luong's attention: four scores, global and local"
@@ -115,12 +116,24 @@ def report(laboratory: Laboratory) -> Findings:
     rival = max((label for label in samples if label != best), key=lambda label: bleu[label].mean)
     errors = _alignment_errors(laboratory, contestants, set_name)
     dot, general, concat, location = (samples[_label("global", score)] for score in SCORES)
+    by_label = {training.label: training for training in contestants}
+
+    def judged(claim: str, statement: str, *pairs: tuple[Sample, Sample], n_tried: int = 1) -> Verdict:
+        compared = dict.fromkeys(by_label[sample.label] for pair in pairs for sample in pair)
+        return _unless_learning(laboratory, [*compared], beats(claim, statement, *pairs, n_tried=n_tried))
+
     verdicts = [
-        beats(
+        judged(
             "CH-46", "the paper's order, global: dot above location above general", (dot, location), (location, general)
         ),
-        beats("CH-46", "the chapter's order, global: general above dot above concat", (general, dot), (dot, concat)),
-        beats(
+        judged("CH-46", "the chapter's order, global: general above dot above concat", (general, dot), (dot, concat)),
+        judged("CH-46", "the paper's footnote: concat is the poorest global score", (dot, concat), (general, concat)),
+        judged(
+            "CH-46",
+            "the paper's conclusion for local attention: general above dot",
+            *((samples[_label(kind, "general")], samples[_label(kind, "dot")]) for kind in ("local_m", "local_p")),
+        ),
+        judged(
             "CH-47",
             "local-p with score general is the best single model",
             (samples[best], samples[rival]),
@@ -155,6 +168,17 @@ def report(laboratory: Laboratory) -> Findings:
     )
 
 
+def _unless_learning(laboratory: Laboratory, compared: Sequence[Training], verdict: Verdict) -> Verdict:
+    """The verdict, if all that it compares had learned most of what they will: scores begin to work at unlike times."""
+    verdict = verdict._replace(
+        rule=f"{verdict.rule}; {UNTESTABLE}: the dev BLEU of one was at its last look {STEEP:g} times what it was at "
+        "the look before, or more"
+    )
+    learning = laboratory.still_learning(*compared)
+    reason = f"{verdict.reason}; still learning, dev BLEU {learning}"
+    return verdict._replace(outcome=UNTESTABLE, reason=reason) if learning else verdict
+
+
 def _alignment_errors(laboratory: Laboratory, contestants: Sequence[Training], set_name: str) -> dict[str, Measured]:
     """The alignment error rate of each system's attention on the references; none where the links are not known."""
     gold = laboratory.alignments(contestants[0], set_name)
@@ -172,16 +196,24 @@ def _alignment_errors(laboratory: Laboratory, contestants: Sequence[Training], s
 def _alignment_verdict(errors: dict[str, Measured], samples: dict[str, Sample], bleu: dict[str, float]) -> Verdict:
     """Whether a better aligner is a better translator, over all the systems."""
     statement = "alignments can be judged by their error rate, and its order is not that of BLEU"
-    rule = f"the system with the highest BLEU against the one with the least alignment error; {BEATS_RULE}"
+    rule = (
+        "shown: the system with the highest BLEU is not the one with the least alignment error, and beats it "
+        f"({BEATS_RULE.partition(';')[0].removeprefix('shown: ')}); contradicted: both order all systems alike; "
+        "otherwise not shown"
+    )
     if not errors:
         return Verdict("CH-56", statement, UNTESTABLE, NO_ALIGNMENTS, rule)
     aligner, translator = min(errors, key=lambda label: errors[label].mean), max(bleu, key=lambda label: bleu[label])
     found = compare(samples[translator], samples[aligner])
+    alike = rank_correlation([bleu[label] for label in errors], [-each.mean for each in errors.values()])
     reason = (
         f"least error: {aligner}, {errors[aligner].mean:.3f} with {bleu[aligner]:.2f} BLEU; highest BLEU: "
-        f"{translator}, {errors[translator].mean:.3f} with {bleu[translator]:.2f} BLEU; p {found.p_value:.3f}"
+        f"{translator}, {errors[translator].mean:.3f} with {bleu[translator]:.2f} BLEU; p {found.p_value:.3f}; rank "
+        f"correlation of BLEU with little error over the {len(errors)} systems: {alike:.2f}"
     )
-    outcome = found.outcome if found.outcome in ("shown", UNTESTABLE) else "not shown"
+    outcome: Outcome = found.outcome if found.outcome in ("shown", UNTESTABLE) else "not shown"
     if outcome == UNTESTABLE:
         reason += f"; {why_untestable(samples[translator], samples[aligner])}"
+    elif alike == 1:
+        outcome = "contradicted"
     return Verdict("CH-56", statement, outcome, reason, rule)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mtkit.analyze.saturation import Saturation, measure_saturation
+from mtkit.analyze.saturation import NO_GRADIENT, Saturation, measure_saturation
 from mtkit.evaluate.charts import Point, line_figure
 from mtkit.reproduce.findings import Cell, Findings, Picture, Table
 from mtkit.reproduce.laboratory import Laboratory
@@ -29,18 +29,28 @@ def report(laboratory: Laboratory) -> Findings:
     scaled = {d_k: measure_saturation(d_k, temperature=math.sqrt(d_k)) for d_k in WIDTHS}
     # Products of width 1 are no normal variables; of width 64, divided by 8, they nearly are, with variance 1.
     warm = {t: measure_saturation(64, temperature=t * 8.0) for t in TEMPERATURES}
-    off = [d_k for d_k, each in plain.items() if abs(each.variance - d_k) > 3 * each.standard_error]
+    off = [
+        f"{what} of d_k {d_k}"
+        for what, found, expected in (("products", plain, lambda d_k: d_k), ("scaled products", scaled, lambda _: 1))
+        for d_k, each in found.items()
+        if abs(each.variance - expected(d_k)) > 3 * each.variance_error or abs(each.mean) > 3 * each.mean_error
+    ]
+    variances = [[each.variance for each in found.values()] for found in (plain, scaled)]
     largest, nats = [[getattr(each, name) for each in plain.values()] for name in ("largest_weight", "entropy")]
     gone = [each.share_without_gradient for each in plain.values()]
     entropies = [each.entropy for each in warm.values()]
     verdicts = [
         exactly(
             "CH-61",
-            "q . k has variance d_k, and 1 after scaling",
+            "q . k has mean 0 and variance d_k, and variance 1 after scaling",
             not off,
-            "within three standard errors at every width"
-            if not off
-            else f"not within three standard errors at d_k {', '.join(map(str, off))}",
+            f"variance {_range(variances[0])} of d_k {WIDTHS[0]} to {WIDTHS[-1]}, scaled {min(variances[1]):.3f} to "
+            f"{max(variances[1]):.3f}; "
+            + (
+                f"more than three standard errors away: {', '.join(off)}"
+                if off
+                else "means and variances within three standard errors at every width"
+            ),
         ),
         exactly(
             "CH-62",
@@ -52,7 +62,7 @@ def report(laboratory: Laboratory) -> Findings:
             "CH-63",
             "saturation leaves no gradient; scaled products keep it",
             gone == sorted(gone) and gone[-1] > 0.5 and not any(e.share_without_gradient for e in scaled.values()),
-            f"queries with a Jacobian norm below 0.01: {gone[0]:.0%} to {gone[-1]:.0%} unscaled, "
+            f"queries with a Jacobian norm below {NO_GRADIENT}: {gone[0]:.0%} to {gone[-1]:.0%} unscaled, "
             f"{max(e.share_without_gradient for e in scaled.values()):.0%} scaled",
         ),
         exactly(
@@ -63,11 +73,9 @@ def report(laboratory: Laboratory) -> Findings:
         ),
     ]
     tables = [
-        Table("unscaled", "Products as they are", ("d_k", *_HEADER), _rows(plain)),
-        Table("scaled", "Divided by sqrt(d_k)", ("d_k", *_HEADER), _rows(scaled), "Variance: before the division."),
-        Table(
-            "temperature", "Products of variance 1, divided by a temperature", ("temperature", *_HEADER), _rows(warm)
-        ),
+        _table("unscaled", "Products as they are", "d_k", plain),
+        _table("scaled", "Divided by sqrt(d_k)", "d_k", scaled),
+        _table("temperature", "Products of variance 1, divided by a temperature", "temperature", warm),
     ]
     ticks = {float(place): str(d_k) for place, d_k in enumerate(WIDTHS)}
     lines = {
@@ -81,25 +89,32 @@ def report(laboratory: Laboratory) -> Findings:
 
 
 _HEADER = (
-    *("variance of q . k", "its standard error", "largest weight", "entropy, nats", "keys above 0.1"),
-    *("median norm of the Jacobian", "without gradient, %"),
+    *("mean of the energies", "their variance", "its standard error", "largest weight", "entropy, nats"),
+    *("keys above 0.1", "median norm of the Jacobian", "without gradient, %"),
 )
+_FINE = ("mean of the energies", "median norm of the Jacobian")
 
 
-def _rows(found: dict[int, Saturation] | dict[float, Saturation]) -> list[list[Cell]]:
-    return [
+def _table(name: str, title: str, varied: str, found: dict[int, Saturation] | dict[float, Saturation]) -> Table:
+    rows: list[list[Cell]] = [
         [
-            name,
+            value,
+            each.mean,
             each.variance,
-            each.standard_error,
+            each.variance_error,
             each.largest_weight,
             each.entropy,
             each.n_noticed,
             each.median_jacobian,
             100 * each.share_without_gradient,
         ]
-        for name, each in found.items()
+        for value, each in found.items()
     ]
+    note = (
+        "Energies: what the softmax reads. Without gradient: queries whose Jacobian, of the weights with respect to "
+        f"the energies, has a Frobenius norm below {NO_GRADIENT}."
+    )
+    return Table(name, title, (varied, *_HEADER), rows, note, column_decimals=dict.fromkeys(_FINE, 3))
 
 
 def _range(values: list[float]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from mtkit.analyze.attention_cost import Cost, attend, attention_cost
@@ -29,10 +27,10 @@ SUBJECT = (
     "Numbers in the n x n matrix of one head, beside the time and the memory of attention on this machine: with the "
     "matrix held whole, and with torch's fused kernel, which goes block by block and never holds it."
 )
-LENGTHS = (512, 1024, 2048, 8192, 32768)
-_LONGEST_WHOLE = 8192  # beyond it the matrix alone takes gigabytes
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+_LONGEST_WHOLE = 16384  # beyond it the matrix alone takes gigabytes
 _SLOPE_LENGTHS = (4096, 8192, 16384)  # long enough for the matrix to be most of the time and of the memory
-_CHAPTER = ("2.6e5", "1.0e6", "4.2e6", "6.7e7", "1.1e9")
+_CHAPTER = {512: "2.6e5", 1024: "1.0e6", 2048: "4.2e6", 8192: "6.7e7", 32768: "1.1e9"}
 _RATIO_LENGTHS = (50, 100, 150, 200, 512, 1024, 2048, 4096)
 _D_MODEL = 512
 _SLOPE_MARGIN = 0.3
@@ -50,12 +48,12 @@ def report(laboratory: Laboratory) -> Findings:
     whole = {n: attention_cost(n, "whole") for n in LENGTHS if n <= _LONGEST_WHOLE}
     blocks = {n: attention_cost(n, "blocks") for n in LENGTHS}
     rows: list[list[Cell]] = []
-    for n, chapter in zip(LENGTHS, _CHAPTER, strict=True):
+    for n in LENGTHS:
         held = whole.get(n)
         rows.append(
             [
                 n,
-                chapter,
+                _CHAPTER.get(n),
                 n * n,
                 (n // LENGTHS[0]) ** 2,
                 n * n * 4 / 2**20,
@@ -70,12 +68,12 @@ def report(laboratory: Laboratory) -> Findings:
         *("blocks, ms", "blocks, peak MiB"),
     )
     note = (
-        "One head of width 64, one sentence, fp32, the least of several calls; peaks are memory beyond what the "
-        "process, with the inputs, held before."
+        "One head of width 64, one sentence, fp32, the least of several calls; peaks are memory of one call beyond "
+        "what the process, with the inputs, held before: the products and the weights that the softmax makes of them "
+        "are two matrices."
     )
-    long = {n: whole[n] if n in whole else attention_cost(n, "whole") for n in _SLOPE_LENGTHS}
-    slope = exponent(_SLOPE_LENGTHS, [cost.seconds for cost in long.values()])
-    memory = exponent(_SLOPE_LENGTHS, [cost.peak_mib for cost in long.values()])
+    slope = exponent(_SLOPE_LENGTHS, [whole[n].seconds for n in _SLOPE_LENGTHS])
+    memory = exponent(_SLOPE_LENGTHS, [whole[n].peak_mib for n in _SLOPE_LENGTHS])
     saved = whole[_LONGEST_WHOLE].peak_mib / max(1.0, blocks[_LONGEST_WHOLE].peak_mib)
     apart = _largest_difference(_COMPARED)
     crossing = next(
@@ -112,7 +110,7 @@ def report(laboratory: Laboratory) -> Findings:
             Table("growth", "The matrix, its time and its memory", header, rows, note),
             Table("stages", f"FLOPs of one layer by stage, d = {_D_MODEL}", ratio_header, ratios),
         ],
-        [_picture(whole, blocks), _stage_picture()],
+        [*_pictures(whole, blocks), _stage_picture()],
     )
 
 
@@ -185,28 +183,38 @@ def _slopes(claim: str, statement: str, slopes: dict[str, float]) -> Verdict:
     return Verdict(claim, statement, "shown" if near else "not shown", reason, rule)
 
 
-def _picture(whole: dict[int, Cost], blocks: dict[int, Cost]) -> Picture:
+def _pictures(whole: dict[int, Cost], blocks: dict[int, Cost]) -> list[Picture]:
+    """Time and memory against the length, each beside a square."""
     first = LENGTHS[0]
-    square = [Point(n, 1000 * whole[first].seconds * (n / first) ** 2) for n in LENGTHS]
-    lines = {
-        "matrix held whole": [Point(n, 1000 * cost.seconds) for n, cost in whole.items()],
-        "block by block": [Point(n, 1000 * cost.seconds) for n, cost in blocks.items()],
-        "n^2": square,
-    }
     ticks = {float(n): f"{n:,}" for n in LENGTHS}
-    figure = line_figure(lines, x_label="n", y_label="milliseconds", x_scale="log", y_scale="log", x_ticks=ticks)
-    return Picture("time", "Time of one head's attention (the n^2 term alone)", figure)
+    drawn = {
+        "time": ("milliseconds", lambda cost: 1000 * cost.seconds),
+        "memory": ("MiB at the peak", lambda cost: cost.peak_mib),
+    }
+    pictures = []
+    for name, (unit, value) in drawn.items():
+        lines = {
+            "matrix held whole": [Point(n, value(cost)) for n, cost in whole.items()],
+            "block by block": [Point(n, value(cost)) for n, cost in blocks.items()],
+            "n^2": [Point(n, value(whole[first]) * (n / first) ** 2) for n in LENGTHS],
+        }
+        figure = line_figure(lines, x_label="n", y_label=unit, x_scale="log", y_scale="log", x_ticks=ticks)
+        pictures.append(Picture(name, f"{name.capitalize()} of one head's attention (the n^2 term alone)", figure))
+    return pictures
 
 
 def _stage_picture() -> Picture:
     lengths = [2**power for power in range(4, 13)]
-    names = ("Q, K, V: 6 n d^2", "scores: 2 n^2 d", "weighted sum: 2 n^2 d", "output: 2 n d^2")
+    stages = {n: attention_flops(n, _D_MODEL) for n in lengths}
     lines = {
-        name: [Point(n, attention_flops(n, _D_MODEL)[number]) for n in lengths] for number, name in enumerate(names)
+        "Q, K, V and output: 8 n d^2": [Point(n, each.projections + each.output) for n, each in stages.items()],
+        "scores and weighted sum: 4 n^2 d": [Point(n, each.scores + each.weighted_sum) for n, each in stages.items()],
+        "the whole of attention": [Point(n, each.total) for n, each in stages.items()],
+        "feed-forward: 16 n d^2": [Point(n, feed_forward_flops(n, _D_MODEL)) for n in lengths],
     }
-    lines["feed-forward: 16 n d^2"] = [Point(n, feed_forward_flops(n, _D_MODEL)) for n in lengths]
-    figure = line_figure(lines, x_label="n", y_label="FLOPs", x_scale="log", y_scale="log")
-    log_d = math.log2(2 * _D_MODEL)
-    return Picture(
-        "stages", f"FLOPs by stage, d = {_D_MODEL}", figure, f"The n^2 terms overtake at n = 2 d = 2^{log_d:.0f}."
+    ticks = {float(n): f"{n:,}" for n in lengths}
+    figure = line_figure(lines, x_label="n", y_label="FLOPs", x_scale="log", y_scale="log", x_ticks=ticks)
+    caption = (
+        f"At n = 2 d = {2 * _D_MODEL:,} the n^2 terms reach the projections, and attention the feed-forward block."
     )
+    return Picture("stages", f"FLOPs by stage, d = {_D_MODEL}", figure, caption)

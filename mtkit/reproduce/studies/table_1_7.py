@@ -154,8 +154,9 @@ def report(laboratory: Laboratory) -> Findings:
         f"that is measured here, have O(n / k): {paths['convolution']} layers between positions {distance} apart, "
         f"where rates of 1, k, k^2 need {dilated} for {_DILATED_N - 1}. FLOPs at n = {_COUNT_N}, d = {_COUNT_D}; k = "
         f"{KERNEL}, r = {WINDOW} to each side, one head. Attention counts its projections, 8 n d^2, too, as its time "
-        f"does: below n = 2 d they are most of it. Exponents: the last {_LAST} of n up to {_LENGTHS[-1]} at d = {_D}, "
-        f"and of d up to {_WIDTHS[-1]} at n = {_N}."
+        "does: below n = 2 d they are most of it. Layers between the ends: recurrence joins all positions within its "
+        f"one layer, in as many steps as they lie apart. Exponents: the last {_LAST} of n up to {_LENGTHS[-1]} at "
+        f"d = {_D}, and of d up to {_WIDTHS[-1]} at n = {_N}."
     )
     layers = {name: family.layers(distance) for name, family in _FAMILIES.items()}
     # Rates 1, k, k^2, … see (k^l - 1) / 2 to each side after l layers.
@@ -178,6 +179,7 @@ def report(laboratory: Laboratory) -> Findings:
         ),
         _receptive_fields(),
         cost_verdict(flop_multiples(), in_n),
+        _crossing(),
         exactly(
             "CH-124",
             "n^2 d and n d^2 are close at n = 50 and d = 512, as the chapter has it",
@@ -277,6 +279,22 @@ def cost_verdict(multiples: dict[str, list[float]], in_n: dict[str, float]) -> V
     outcome: Outcome = "contradicted" if not is_multiple else "shown" if near else "not shown"
     statement = "layers cost n d^2, k n d^2, n^2 d, r n d, beside the projections of attention"
     return Verdict("CH-124", statement, outcome, reason, rule)
+
+
+def _crossing() -> Verdict:
+    """From which length on attention takes as many FLOPs as recurrence."""
+    lengths = range(1, 4 * _D)
+    stages = {n: attention_flops(n, _D) for n in lengths}
+    reached = next(n for n in lengths if stages[n].scores + stages[n].weighted_sum >= recurrent_flops(n, _D))
+    cheaper = [n for n in lengths if stages[n].total < recurrent_flops(n, _D)]
+    projected = f"up to n = {cheaper[-1]}" if cheaper else "at no n: its projections alone are more than the recurrence"
+    return exactly(
+        "CH-124",
+        "attention is cheaper than recurrence while n is less than d",
+        reached == _D,
+        f"FLOPs by formula, d = {_D}: the products of attention reach the recurrence's at n = {reached}; with its "
+        f"projections attention is cheaper {projected}",
+    )
 
 
 def _times(name: str, title: str, what: str, sizes: tuple[int, ...], found: dict[str, list[float]]) -> Table:
