@@ -18,14 +18,25 @@ class LoopLinear:
     """x -> x W^T, [..., d_in] -> [..., d_out], for one pass of a loop; `weight` [d_out, d_in] in its type."""
 
     def __init__(self, weight: Tensor) -> None:
-        self.read: list[Tensor] = []
-        self.came_back: list[Tensor] = []
-        self.weight = weight.detach()
+        self._steps = _Steps(weight.detach())
         # Every use depends on this scalar, so that autograd calls its backward when all uses are done.
-        self._token = _CollectGradient.apply(weight, self)
+        self._token = _CollectGradient.apply(weight, self._steps)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return _Use.apply(x.to(self.weight.dtype), self._token, self)
+        return _Use.apply(x.to(self._steps.weight.dtype), self._token, self._steps)
+
+
+class _Steps:
+    """What each step read and what came back.
+
+    Autograd's nodes lead here and not to the loop, whose token leads to them: a cycle would keep the copy of the weight
+    and all that was read until Python looks for cycles, or for good where only some gradients are asked for.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+        self.read: list[Tensor] = []
+        self.came_back: list[Tensor] = []
 
     def gradient(self) -> Tensor:
         """Of the weight, after the last step has come back."""
@@ -36,30 +47,30 @@ class LoopLinear:
 
 class _CollectGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, loop: LoopLinear) -> Tensor:
-        ctx.loop = loop
+    def forward(ctx: Any, weight: Tensor, steps: _Steps) -> Tensor:
+        ctx.steps = steps
         return weight.new_zeros(())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor, None]:
-        return ctx.loop.gradient(), None
+        return ctx.steps.gradient(), None
 
 
 class _Use(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, token: Tensor, loop: LoopLinear) -> Tensor:
+    def forward(ctx: Any, x: Tensor, token: Tensor, steps: _Steps) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.loop = loop
+        ctx.steps = steps
         with torch.autocast(x.device.type, enabled=False):
-            return torch.matmul(x, loop.weight.t())
+            return torch.matmul(x, steps.weight.t())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_result: Tensor) -> tuple[Tensor, Tensor, None]:
         (x,) = ctx.saved_tensors
-        loop: LoopLinear = ctx.loop
-        loop.read.append(x.flatten(0, -2))
-        loop.came_back.append(d_result.flatten(0, -2))
+        steps: _Steps = ctx.steps
+        steps.read.append(x.detach().flatten(0, -2))
+        steps.came_back.append(d_result.flatten(0, -2))
         with torch.autocast(x.device.type, enabled=False):
-            return torch.matmul(d_result, loop.weight), x.new_zeros(()), None
+            return torch.matmul(d_result, steps.weight), x.new_zeros(()), None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
+import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -52,3 +56,21 @@ def test_a_use_without_a_gradient_counts_for_nothing() -> None:
     kept, _ = product(x), product(2 * x)
     kept.sum().backward()
     torch.testing.assert_close(weight.grad, x.sum(0).expand(4, 4))
+
+
+@pytest.mark.parametrize("asked", ["all", "inputs"])
+def test_nothing_is_kept_once_the_gradients_are_there(asked: str) -> None:
+    """Without waiting for a search for cycles: what a loop read would fill a GPU's memory before there is one."""
+    weight = torch.randn(4, 4, requires_grad=True)
+    x = torch.randn(3, 4, requires_grad=True)
+    gc.disable()
+    try:
+        loop = LoopLinear(weight)
+        read = torch.tanh(loop(x))
+        states = loop(read)
+        kept = [weakref.ref(each) for each in (loop, read, states)]
+        torch.autograd.grad(states.sum(), [weight, x] if asked == "all" else [x])
+        del loop, read, states
+        assert [each() for each in kept] == [None, None, None]
+    finally:
+        gc.enable()
