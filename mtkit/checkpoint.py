@@ -199,6 +199,11 @@ def remove_updates(run: Path, except_for: Collection[str]) -> None:
             _remove(checkpoints_folder(run) / f"update-{update}")
 
 
+def remove_checkpoint(run: Path, name: str) -> None:
+    """Delete one checkpoint, if it is there."""
+    _remove(checkpoints_folder(run) / name)
+
+
 def set_aside(folder: Path) -> Path:
     """Take a damaged checkpoint out of the way, to a name that is no update's; its new place."""
     aside = folder.with_name(f"{folder.name}.damaged")

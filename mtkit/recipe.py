@@ -132,6 +132,12 @@ class DataSection(Section):
     test: dict[Name, Source] = Field(default_factory=dict, description="test sets by name, for mtkit evaluate")
     filters: FilterSection = FilterSection()
 
+    @model_validator(mode="after")
+    def _calls_no_test_set_dev(self) -> DataSection:
+        if "dev" in self.test:
+            raise ValueError("test.dev: dev is data.dev, and mtkit evaluate --set dev scores that; choose another name")
+        return self
+
     @property
     def sources(self) -> list[tuple[str, FilePair | str]]:
         """Every source with its key, such as `data.test.news`."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mtkit.errors import DataError, RecipeError, RequestError
+from mtkit.errors import RecipeError, RequestError
 
 if TYPE_CHECKING:
     from mtkit.recipe import Recipe
@@ -52,7 +52,7 @@ def check(recipe: RecipeFile, overrides: Overrides = None) -> None:
     for key, source in loaded.data.sources:
         try:
             check_aligned(open_bitext(source, src=loaded.data.src, trg=loaded.data.trg, root=loaded.data.root or ""))
-        except DataError as error:
+        except RequestError as error:
             mistakes.append(f"{recipe}: {key}: {error}")
     if mistakes:
         raise RecipeError("\n".join(mistakes))

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 
 from mtkit.data.batch import make_batch, make_source
 from mtkit.errors import MtkitError, RequestError, first_line, is_out_of_memory
-from mtkit.models import Memory, TranslationModel
+from mtkit.models import Memory, TranslationModel, in_eval_mode
 from mtkit.recipe import SearchSection
 from mtkit.search.beam import beam_search
 from mtkit.search.ensemble import Ensemble
@@ -35,7 +35,7 @@ def memory_explained(src: Tensor) -> Iterator[None]:
         if is_out_of_memory(error):
             raise MtkitError(
                 f"out of memory on a batch of {src.size(0)} lines of up to {src.size(1)} tokens ({first_line(error)}); "
-                "a smaller batch (mtkit translate --batch-tokens) or beam needs less"
+                "a smaller beam needs less, and where there is --batch-tokens a smaller batch"
             ) from error
         raise
 
@@ -200,7 +200,7 @@ class Translator:
         sources = self._source_rows(lines, first_line)
         rows = sources[0]
         found: list[list[Hypothesis]] = [[Hypothesis([], 0.0, 0.0)] for _ in lines]
-        with self._in_eval_mode():
+        with in_eval_mode(self.model):
             for batch in self._batches(rows):
                 if before_batch is not None:
                     before_batch()
@@ -219,7 +219,7 @@ class Translator:
         sources = self._source_rows(lines, first_line)
         rows = self.tokenizers.trg.encode(translations)
         scored: list[Scored | None] = [None] * len(rows)
-        with self._in_eval_mode():
+        with in_eval_mode(self.model):
             for batch in self._batches_to_score(sources[0], rows, per_line):
                 numbers = [line * per_line + nth for line in batch for nth in range(per_line)]
                 for number, result in zip(
@@ -227,15 +227,6 @@ class Translator:
                 ):
                     scored[number] = result
         return [each for each in scored if each is not None]
-
-    @contextmanager
-    def _in_eval_mode(self) -> Iterator[None]:
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            yield
-        finally:
-            self.model.train(was_training)
 
     def translate_blocks(self, blocks: Iterable[Sequence[str]]) -> Iterator[list[Translation]]:
         """The translations of each block, before the next one is asked for."""

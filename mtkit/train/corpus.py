@@ -13,9 +13,9 @@ from tqdm import tqdm
 
 from mtkit.data.sources import Bitext, Thinned, check_aligned, open_bitext
 from mtkit.data.store import TokenStore, build_store
-from mtkit.errors import DataError
+from mtkit.errors import DataError, RequestError
 from mtkit.recipe import DataSection, Recipe, TextSection
-from mtkit.text.tokenizer import Tokenizers, learn
+from mtkit.text.tokenizer import Tokenizer, Tokenizers, learn
 
 Say = Callable[[str], None]
 
@@ -61,7 +61,7 @@ def _named(key: str) -> Iterator[None]:
     """Let an error about a text begin with the recipe's key."""
     try:
         yield
-    except DataError as error:
+    except RequestError as error:
         raise DataError(f"{key}: {error}") from error
 
 
@@ -71,7 +71,7 @@ def learn_tokenizers(corpora: Corpora, text: TextSection, say: Say) -> Tokenizer
     def report_skipped(count: int, limit: int) -> None:
         say(f"vocabulary: {count:,} lines longer than {limit:,} bytes were left out of learning it")
 
-    def learn_from(sides: tuple[int, ...], vocab_size: int) -> object:
+    def learn_from(sides: tuple[int, ...], vocab_size: int) -> Tokenizer:
         return learn(
             _lines(corpora, sides),
             kind=text.subword,
@@ -84,9 +84,9 @@ def learn_tokenizers(corpora: Corpora, text: TextSection, say: Say) -> Tokenizer
 
     if text.shared_vocab:
         joint = learn_from((0, 1), text.vocab_size)
-        return Tokenizers(joint, joint, True)  # type: ignore[arg-type]
+        return Tokenizers(joint, joint, True)
     src, trg = learn_from((0,), text.vocab_size), learn_from((1,), text.trg_vocab_size or text.vocab_size)
-    return Tokenizers(src, trg, False)  # type: ignore[arg-type]
+    return Tokenizers(src, trg, False)
 
 
 def _lines(corpora: Corpora, sides: tuple[int, ...]) -> Iterator[str]:

@@ -37,7 +37,7 @@ from mtkit.text.tokenizer import PAD_ID, Tokenizers
 from mtkit.train import preflight
 from mtkit.train.corpus import Corpora, build_train_store, count_overlap, learn_tokenizers, open_corpora
 from mtkit.train.log import LOG_FILE, METRICS_FILE, TrainingLog, to_stderr
-from mtkit.train.precision import resolve_device, resolve_precision
+from mtkit.train.precision import Precision, resolve_device, resolve_precision
 from mtkit.train.signals import StopRequest
 from mtkit.train.trainer import DevTask, Outcome, Trainer
 from mtkit.train.validation import make_dev_set
@@ -294,7 +294,7 @@ def _build_trainer(
     store: TokenStore,
     log: TrainingLog,
     device: torch.device,
-    precision: Any,
+    precision: Precision,
     content: dict[str, Any],
 ) -> Trainer:
     model = models.build(recipe.model, tokenizers.src.vocab_size, tokenizers.trg.vocab_size, PAD_ID)

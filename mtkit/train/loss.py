@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mtkit.nn.recurrent import matmul_dtype
+
 _PIECE = 1024  # tokens whose logits are held at a time
 
 
@@ -62,7 +64,7 @@ class _PiecewiseLoss(torch.autograd.Function):
         smoothing: float,
         need_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
-        dtype = _product_dtype(features)
+        dtype = matmul_dtype(features)  # a custom function has to ask for itself
         features_p, weight_p = features.to(dtype), weight.to(dtype)
         vocab_size = weight.size(0)
         # Sums in float32 would lose digits over a large batch; one float64 scalar costs nothing.
@@ -116,12 +118,6 @@ class _PiecewiseLoss(torch.autograd.Function):
             None,
             None,
         )
-
-
-def _product_dtype(features: Tensor) -> torch.dtype:
-    """What autocast would multiply in; a custom function has to ask for itself."""
-    kind = features.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else features.dtype
 
 
 def perplexity(loss_nats: float) -> float:

@@ -24,6 +24,7 @@ from mtkit.checkpoint import (
     list_updates,
     read_state,
     read_tensors,
+    remove_checkpoint,
     remove_updates,
     save_average,
     save_checkpoint,
@@ -167,7 +168,8 @@ class Trainer:
             try:
                 self._one_update()
             except DivergedError:
-                self._save()
+                with suppress(TrainingError):  # what cannot be saved is no reason to call it something else
+                    self._save()
                 raise
             if position.update % section.report_every == 0:
                 self._report()
@@ -205,7 +207,8 @@ class Trainer:
             return Over(f"{section.epochs:g} epochs")
         if section.max_minutes is not None and self._seconds() >= 60 * section.max_minutes:
             return Over(f"{section.max_minutes:g} minutes", out_of_time=True)
-        if section.schedule == "plateau" and self._learning_rate(position.update + 1) < section.min_lr:
+        lowered = section.lr * section.decay_factor**position.n_decays  # the warm-up is no lower rate
+        if section.schedule == "plateau" and lowered < section.min_lr:
             return Over(f"a learning rate below {section.min_lr:g}")
         if self.stopping.is_over:
             return Over(f"{section.patience} validations without improvement")
@@ -507,7 +510,7 @@ class Trainer:
         self.position.seconds = self._seconds()
         weights = unique_tensors(self.model)
         if not all(bool(torch.isfinite(tensor).all()) for tensor in weights.values()):
-            raise TrainingError(f"update {self.position.update}: weights are not finite; no checkpoint is written")
+            raise DivergedError(f"update {self.position.update}: weights are not finite; no checkpoint is written")
         name = f"update-{self.position.update}"
         save_checkpoint(self.run, name, weights, self._trainer_tensors(), self._state())
         self.saved_update = self.position.update
@@ -608,8 +611,11 @@ class Trainer:
             copy_weights(self.model, last, self.run)
         if scores is None:
             return False
+        before = self.position.averaged
         improved = self.stopping.consider(self._deciding(scores), name)
         self.position.averaged = name
         self._say_dev_scores(name, scores, improved)
         self._save(anew=True)
+        if before not in ("", self.stopping.best_name):  # of a run that has gone on
+            remove_checkpoint(self.run, before)
         return True

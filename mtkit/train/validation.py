@@ -12,7 +12,7 @@ import torch
 from mtkit.data.batch import make_batch
 from mtkit.data.batching import EpochBatches
 from mtkit.evaluate.bleu import corpus_scores
-from mtkit.models import TranslationModel
+from mtkit.models import TranslationModel, in_eval_mode
 from mtkit.search.translator import Translator
 from mtkit.text.tokenizer import PAD_ID, Tokenizers
 from mtkit.train.loss import output_loss
@@ -75,17 +75,14 @@ def validate(
     device: torch.device,
     before_batch: Callable[[], None] | None = None,
 ) -> DevScores:
-    """Loss and BLEU of the dev set in fp32; the model is in training mode again afterwards.
+    """Loss and BLEU of the dev set in fp32; the model is in the mode of before again afterwards.
 
     What `before_batch` raises, before any of the batches, ends the work.
     """
-    model.eval()
-    try:
+    with in_eval_mode(model):
         loss_nats = dev_loss(model, dev, batch_tokens, device, before_batch)
         translated = translator.translate(dev.sources, before_batch=before_batch)
         translations = [translation.text for translation in translated]
-    finally:
-        model.train()
     score = corpus_scores(translations, [dev.references], trg_lang=trg_lang)[0]
     return DevScores(loss_nats, score.score, score.signature, translations)
 

@@ -209,6 +209,17 @@ def test_a_plateau_lowers_the_rate_and_ends_the_run(tmp_path: Path, scripted: Ca
     assert (outcome.update, outcome.reason) == (6, "a learning rate below 0.0005")
 
 
+def test_a_warm_up_is_no_plateau(tmp_path: Path, scripted: Callable[[list[float]], None]) -> None:
+    """The first of its rates is below min_lr, and nothing has been learned yet."""
+    scripted([3.0, 2.0])
+    section = train_section(
+        updates=4, schedule="plateau", lr=0.25, warmup_updates=1000, min_lr=0.01, validate_every=2, report_every=1
+    )
+    trainer = build_trainer(tmp_path, KnownCost(), Rows([[6]], [[]]), section)
+    outcome = trainer.train(StopRequest())
+    assert (outcome.update, outcome.reason) == (4, "4 updates")
+
+
 @pytest.mark.usefixtures("sgd")
 def test_two_half_batches_make_the_update_of_one_batch(tmp_path: Path, scripted: Callable[[list[float]], None]) -> None:
     pairs = [[4, 5], [6], [7, 7, 5, 4], [5, 6, 4]]
@@ -366,6 +377,19 @@ def test_a_run_that_diverges_saves_what_it_learned_before(
     assert list_updates(tmp_path / "run") == [4]
     model = load_model(tmp_path / "run").model
     assert torch.equal(nn.utils.parameters_to_vector(model.parameters()), weights[3])
+
+
+def test_a_run_that_diverges_does_so_also_where_nothing_can_be_saved(
+    make_recipe: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise TrainingError("no space left on device")
+
+    spoil(monkeypatch, {3, 4, 5})
+    monkeypatch.setattr(trainer_module, "save_checkpoint", full)
+    recipe = make_recipe(train={"updates": 20, "max_bad_updates": 3, "save_every": 10, "validate_every": 10})
+    with pytest.raises(DivergedError, match="without a finite loss"):
+        train(recipe, tmp_path / "run", device="cpu")
 
 
 def test_no_checkpoint_of_a_diverging_run_holds_a_number_that_is_none(make_recipe: MakeRecipe, tmp_path: Path) -> None:
@@ -549,6 +573,23 @@ def test_the_averaged_model_of_a_real_run_loads(make_recipe: MakeRecipe, tmp_pat
 
 
 @pytest.mark.usefixtures("sgd")
+def test_a_run_that_goes_on_leaves_no_average_of_before(
+    tmp_path: Path, scripted: Callable[[list[float]], None]
+) -> None:
+    """The first is the best of its run, and of the longer one no longer; one that stays the best stays."""
+    scripted([3.0, 9.0, 4.0, 10.0, 5.0, 6.0])
+    keys = {"validate_every": 10, "save_every": 1, "keep": 4, "average_last": 2}
+    names = []
+    for updates in (3, 5, 7):
+        trainer = build_trainer(tmp_path, KnownCost(), Rows([[6]], [[]]), train_section(updates=updates, **keys))
+        if updates > 3:
+            folder = checkpoints_folder(tmp_path) / f"update-{updates - 2}"
+            trainer.restore(load_checkpoint(folder), folder)
+        trainer.train(StopRequest())
+        names.append(sorted(path.name for path in checkpoints_folder(tmp_path).glob("average-*")))
+    assert names == [["average-2-3"], ["average-4-5"], ["average-4-5", "average-6-7"]]
+
+
 def test_a_finished_run_started_again_does_nothing_twice(
     tmp_path: Path, scripted: Callable[[list[float]], None]
 ) -> None:
