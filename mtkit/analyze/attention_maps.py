@@ -12,7 +12,8 @@ from torch import Tensor
 
 from mtkit.analyze.heads import attention_sites
 from mtkit.data.batch import Batch
-from mtkit.models import TranslationModel
+from mtkit.models import TranslationModel, in_eval_mode
+from mtkit.text.tokenizer import PAD_ID
 
 TOP = "attention"
 """The layer of a model that has but one map: RNNsearch, Luong, ConvS2S (there the mean over its decoder layers)."""
@@ -43,14 +44,10 @@ def attention_maps(model: TranslationModel, batch: Batch) -> list[list[Attention
     Target rows are the positions that predict: the first has read BOS, the last predicts EOS. Target columns are what
     has been read, BOS first.
     """
-    was_training = model.training
-    model.eval()
-    try:
+    with in_eval_mode(model):
         found = _all_layers(model, batch) if attention_sites(model) else {TOP: _steps(model, batch)}
-    finally:
-        model.train(was_training)
     src_lengths = (~batch.src_pad_mask).sum(1).tolist()
-    trg_lengths = (batch.trg_out != 0).sum(1).tolist()
+    trg_lengths = (batch.trg_out != PAD_ID).sum(1).tolist()
     pairs = []
     for row, (src_len, trg_len) in enumerate(zip(src_lengths, trg_lengths, strict=True)):
         maps = []

@@ -49,11 +49,6 @@ def convolution_flops(n: int, d: int, k: int, *, gated: bool = True) -> int:
     return 2 * k * n * d * d * (2 if gated else 1)
 
 
-def windowed_attention_flops(n: int, d: int, r: int) -> int:
-    """Attention to r positions each: 8 n d^2 + 4 n r d."""
-    return 8 * n * d * d + 4 * n * min(r, n) * d
-
-
 def counted_flops(run: Callable[[], object]) -> int:
     """FLOPs of the matrix products that `run` makes, as torch counts them."""
     with torch.no_grad(), FlopCounterMode(display=False) as counter:

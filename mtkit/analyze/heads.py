@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mtkit.data.batch import Batch
-from mtkit.models import TranslationModel
+from mtkit.models import TranslationModel, in_eval_mode
 from mtkit.nn.attention import MultiHeadAttention
 from mtkit.text.tokenizer import PAD_ID
 
@@ -19,7 +19,7 @@ from mtkit.text.tokenizer import PAD_ID
 class Head(NamedTuple):
     """One head of one attention layer."""
 
-    site: str  # the module's name, such as encoder.0.attention
+    site: str  # the module's name, such as encoder.0.self_attention
     number: int  # from 0
 
 
@@ -72,16 +72,11 @@ def head_importance(model: TranslationModel, batches: Sequence[Batch]) -> dict[H
     factors = {site: torch.ones(module.n_heads, device=device, requires_grad=True) for site, module in sites.items()}
     totals = {site: torch.zeros(module.n_heads, device=device) for site, module in sites.items()}
     pairs = [Batch(*(part[row : row + 1] for part in batch)) for batch in batches for row in range(len(batch.src))]
-    was_training = model.training
-    model.eval()
-    try:
-        with heads_scaled(model, factors):
-            for pair in pairs:
-                logits = model(pair.src, pair.src_pad_mask, pair.trg_in).float()
-                loss = F.cross_entropy(logits.flatten(0, 1), pair.trg_out.flatten(), ignore_index=PAD_ID)
-                gradients = torch.autograd.grad(loss, list(factors.values()))
-                for site, gradient in zip(factors, gradients, strict=True):
-                    totals[site] += gradient.abs()
-    finally:
-        model.train(was_training)
+    with in_eval_mode(model), heads_scaled(model, factors):
+        for pair in pairs:
+            logits = model(pair.src, pair.src_pad_mask, pair.trg_in).float()
+            loss = F.cross_entropy(logits.flatten(0, 1), pair.trg_out.flatten(), ignore_index=PAD_ID)
+            gradients = torch.autograd.grad(loss, list(factors.values()))
+            for site, gradient in zip(factors, gradients, strict=True):
+                totals[site] += gradient.abs()
     return {head: (totals[head.site][head.number] / len(pairs)).item() for head in all_heads(model)}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mtkit.data.batch import Batch
-from mtkit.models import TranslationModel
+from mtkit.models import TranslationModel, in_eval_mode
 from mtkit.text.tokenizer import PAD_ID
 
 
@@ -18,17 +18,15 @@ def source_gradients(model: TranslationModel, batch: Batch, position: int) -> Te
 
     Returns: [batch, src_len], 0 on padding.
     """
-    was_training = model.training
-    model.eval()
     captured: list[tuple[Tensor, Tensor]] = []  # the ids and their embeddings, of each call
     embedding = model.src_embedding
     assert isinstance(embedding, nn.Module)
     handle = embedding.register_forward_hook(lambda _module, args, output: captured.append((args[0], output)))
     try:
-        logits = model(batch.src, batch.src_pad_mask, batch.trg_in[:, : position + 1])[:, position]
+        with in_eval_mode(model):
+            logits = model(batch.src, batch.src_pad_mask, batch.trg_in[:, : position + 1])[:, position]
     finally:
         handle.remove()
-        model.train(was_training)
     ids, embedded = captured[0]  # the source is read first, also where both sides share the embedding
     chosen = logits.float().log_softmax(-1).gather(1, batch.trg_out[:, position : position + 1])
     (gradient,) = torch.autograd.grad(chosen.sum(), embedded)
@@ -47,17 +45,13 @@ def left_out(model: TranslationModel, batch: Batch, replacement: int) -> Tensor:
 
     Returns: [batch, trg_len, src_len]; padding of either side has 0.
     """
-    was_training = model.training
-    model.eval()
-    try:
+    with in_eval_mode(model):
         whole = _log_probs(model, batch, batch.src)
         changes = []
         for position in range(batch.src.size(1)):
             src = batch.src.clone()
             src[:, position] = replacement
             changes.append((_log_probs(model, batch, src) - whole).abs())
-    finally:
-        model.train(was_training)
     found = torch.stack(changes, dim=-1).masked_fill(batch.src_pad_mask[:, None], 0.0)
     return found.masked_fill((batch.trg_out == PAD_ID)[:, :, None], 0.0)
 

@@ -19,11 +19,10 @@ N_SYMBOLS = 8
 class Recaller(nn.Module):
     """Reads one symbol, then noise, and says which symbol it was: one cell, one output layer.
 
-    Args:
-        forget_bias: of the LSTM's forget gate at the start (Jozefowicz et al. 2015 advise 1).
+    The forget gate of an LSTM starts with a bias of 1 (Jozefowicz et al. 2015).
     """
 
-    def __init__(self, kind: Cell, d_hidden: int, forget_bias: float = 1.0) -> None:
+    def __init__(self, kind: Cell, d_hidden: int) -> None:
         super().__init__()
         self.kind = kind
         self.embedding = nn.Embedding(2 * N_SYMBOLS, d_hidden)  # symbols, then noise
@@ -36,7 +35,7 @@ class Recaller(nn.Module):
         initialize(self, "xavier")
         if isinstance(self.cell, LSTMCell):
             with torch.no_grad():
-                self.cell.input.bias[d_hidden : 2 * d_hidden] = forget_bias
+                self.cell.input.bias[d_hidden : 2 * d_hidden] = 1.0
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens [batch, length] -> logits [batch, symbols] after the last token."""

@@ -1,4 +1,4 @@
-"""What a head does, told from its attention weights: adjacent, fixed columns, uniform, blocks, anything else.
+"""What a head does, told from its attention weights: diagonal, adjacent, stripes, uniform, or mixed.
 
 The classes are those of the chapter's figure 1-15 as far as they can be told without a parser (Clark et al. 2019).
 """
@@ -31,7 +31,6 @@ class Traits(NamedTuple):
     zeros: float  # share of the visible columns whose weight is exactly 0
     top_3: float  # weight of the three columns that get most
     lag: float  # |j / columns - i / rows|, weighted: 0 on the diagonal (chapter: diagonality)
-    largest: float  # the largest weight of a row
 
 
 def traits(maps: Sequence[Tensor], *, causal: bool = False) -> Traits:
@@ -124,5 +123,4 @@ def _traits(weights: Tensor, causal: bool) -> list[float]:
         ((weights == 0) & (columns < visible[:, None])).double().sum(1).div(visible).mean().item(),
         weights.topk(min(3, n_columns), dim=1).values.sum(1).mean().item(),
         (weights * lag).sum(1).mean().item(),
-        weights.amax(1).mean().item(),
     ]

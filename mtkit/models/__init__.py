@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from mtkit.errors import RequestError
-from mtkit.models._protocol import Memory, Paper, State, Step, TranslationModel, select_rows
+from mtkit.models._protocol import Memory, Paper, State, Step, TranslationModel, in_eval_mode, select_rows
 
 __all__ = [
     "Memory",
@@ -22,6 +22,7 @@ __all__ = [
     "TranslationModel",
     "available",
     "build",
+    "in_eval_mode",
     "load",
     "parse_config",
     "select_rows",

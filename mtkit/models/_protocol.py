@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -84,6 +86,17 @@ class TranslationModel(nn.Module, ABC):
     def forward(self, src: Tensor, src_pad_mask: Tensor, trg_in: Tensor) -> Tensor:
         """Teacher forcing: logits [batch, trg_len, trg_vocab]; `trg_in` starts with BOS."""
         return self.output(self.features(src, src_pad_mask, trg_in))
+
+
+@contextmanager
+def in_eval_mode(model: nn.Module) -> Iterator[None]:
+    """Without dropout and the like; afterwards the model is in the mode that it was in."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 def select_rows(tree: Tree, rows: Tensor) -> Tree:

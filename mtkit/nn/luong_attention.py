@@ -21,7 +21,7 @@ FETCH_COST = 5
 
 
 class SourceScore(nn.Module):
-    """score(h_t, h_s) for all source positions s (eq. 8; `location` is eq. 9).
+    """score(h_t, h_s) for all source positions s (Luong et al. 2015, §3.1; `location` is eq. 8).
 
     - dot: h_t . h_s; both must have one width.
     - general: h_t^T W_a h_s.

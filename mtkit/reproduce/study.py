@@ -4,7 +4,7 @@ A module of `mtkit.reproduce.studies` is one study; the folder listing is the re
 
     TITLE                       one line
     SUBJECT                     what is compared and how, for the head of the report
-    trainings(scale)            the models that it needs, without those of other seeds; empty for arithmetic alone
+    trainings(settings)         the models that it needs, without those of other seeds; empty for arithmetic alone
     report(laboratory)          the findings, from the laboratory's trained models or from measurements of its own
     foresee(laboratory)         not in all: the claims that its corpus cannot test, a line each, known without a model
 """

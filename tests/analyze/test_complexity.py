@@ -18,7 +18,6 @@ from mtkit.analyze.complexity import (
     receptive_field,
     recurrent_flops,
     training_cost,
-    windowed_attention_flops,
 )
 from mtkit.models.transformer import Config, FeedForward
 from mtkit.nn.attention import MultiHeadAttention
@@ -46,11 +45,9 @@ def test_feed_forward_and_convolution_cost_what_is_counted() -> None:
     assert counted_flops(lambda: layer(torch.randn(1, n, d))) == convolution_flops(n, d, 3)
 
 
-def test_recurrence_costs_two_products_a_step_and_a_window_bounds_attention() -> None:
+def test_recurrence_costs_two_products_a_step() -> None:
     assert recurrent_flops(7, 5) == 7 * 4 * 25
     assert recurrent_flops(7, 5, n_gates=4) == 4 * recurrent_flops(7, 5)
-    assert windowed_attention_flops(100, 8, 200) == attention_flops(100, 8).total
-    assert windowed_attention_flops(100, 8, 10) - 8 * 100 * 64 == (attention_flops(100, 8).total - 8 * 100 * 64) / 10
 
 
 def test_an_exponent_is_the_slope_of_logarithms() -> None:

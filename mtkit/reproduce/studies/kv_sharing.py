@@ -91,11 +91,11 @@ def report(laboratory: Laboratory) -> Findings:
     )
     note = (
         f"Steps are those of one hypothesis; mean and deviation of {_TIMES} timings of {_N_TIMED:,} sentences or more, "
-        "the test set several times over if it is smaller, all kinds in turn. On the CPU, and with few heads, the time "
-        "goes elsewhere than into reading keys and values, so their number shows in memory more than in speed. Shazeer "
+        "the test set several times over if it is smaller, all kinds in turn. In small models and on a CPU time goes "
+        "elsewhere than into reading keys and values, so their number shows in memory more than in speed. Shazeer "
         "(2019): newstest2013, English to German, the multi-query model with a wider feed-forward block; Ainslie et "
-        "al. (2023): T5 XXL, English to German, 8 groups. "
-        f"For MLA there is no such figure. {signature(samples['MHA'])}"
+        "al. (2023): T5 XXL, English to German, 8 groups. For MLA there is no such figure. "
+        f"{signature(samples['MHA'])}"
     )
     bars = {"BLEU": [bar(m) for m in (measured_bleu(each) for each in samples.values())]}
     figure = bar_figure(bars, list(samples), y_label="BLEU")
