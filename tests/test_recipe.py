@@ -405,7 +405,7 @@ def test_a_model_of_another_type_inherits_no_fields(write: Write) -> None:
 def test_no_test_set_is_called_dev(write: Write) -> None:
     """`mtkit evaluate --set dev` and what is kept of it are data.dev's."""
     write(TOY.replace("  dev:", "  test: {dev: x}\n  dev:"))
-    assert "data.test.dev: dev is data.dev" in message("toy.yaml")
+    assert "data: test.dev: dev is data.dev" in message("toy.yaml")
 
 
 def test_a_test_set_is_dropped_by_null(write: Write) -> None:

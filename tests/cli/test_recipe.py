@@ -83,12 +83,11 @@ def test_check_names_every_missing_file_with_its_key(recipe: Path, tmp_path: Pat
 
 
 def test_check_names_the_key_of_a_bitext_that_the_grammar_cannot_make(recipe: Path, tmp_path: Path) -> None:
-    recipe.write_text(TOY.replace("dev: dev", "dev: 'synthetic:dev,min_words=1'"))
-    (tmp_path / "news.en").unlink()
+    recipe.write_text(TOY.replace("trg: no", "trg: de").replace("dev: dev", "dev: 'synthetic:dev,min_words=1'"))
     status, _, told = run("check", "toy.yaml")
-    dev, news = told.splitlines()
-    assert status == 2 and dev.startswith("mtkit: toy.yaml: data.dev: synthetic: min_words: ")
-    assert news == f"toy.yaml: data.test.news: {tmp_path / 'news.en'}: no such file"
+    *_, dev, news = told.splitlines()
+    assert status == 2 and dev.startswith("toy.yaml: data.dev: synthetic: min_words: ")
+    assert news == f"toy.yaml: data.test.news: {tmp_path / 'news.de'}: no such file"
 
 
 def test_check_looks_where_data_root_says(recipe: Path, tmp_path: Path) -> None:
