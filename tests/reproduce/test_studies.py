@@ -362,7 +362,8 @@ def test_beams_are_judged_as_the_paper_searches(toy_report: Callable[[str], Find
     wider, early, several, _ = found.verdicts
     assert f"single, beam 12 {bleu['single', 0, 12]} against single, beam 1 {bleu['single', 0, 1]} BLEU" in wider.reason
     assert ", ".join(bleu["ensemble", 0, beam] for beam in (1, 2, 12)) in early.reason
-    assert f"beam 12 {bleu['ensemble', 0, 12]} against single, beam 12 {bleu['single', 0, 12]} BLEU" in several.reason
+    assert f"beam 12 {bleu['ensemble', 0, 12]} against Seq2Seq 1 {bleu['single', 0, 12]} BLEU" in several.reason
+    assert all(f"against Seq2Seq {number} " in several.reason for number in range(1, 6))
     for verdict in (wider, early, several):
         assert "without a length penalty" in verdict.statement
 
