@@ -142,10 +142,10 @@ def _shorter_than_recipes(laboratory: Laboratory, places: Sequence[Place]) -> li
             f"The warm-up took half of the training or more: {'; '.join(beginning.values())}. What is measured of "
             "these says little."
         )
-    if learning := [place.still_learning for place in places if place.still_learning]:
+    if learning := laboratory.still_learning(*dict.fromkeys(place.training for place in places)):
         notes.append(
             f"Still learning at the end, dev BLEU having risen by a quarter or more since the look before: "
-            f"{', '.join(learning)}. More updates may change their places in the order."
+            f"{learning}. More updates may change their places in the order."
         )
     return notes
 

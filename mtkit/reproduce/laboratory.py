@@ -364,8 +364,7 @@ class Laboratory:
 
     def still_learning(self, *trainings: Training) -> str:
         """Which of these were still learning fast when they ended, and how fast; nothing if none was."""
-        places = [self.place(training, seed) for seed in self.seeds for training in trainings]
-        return ", ".join(text for text in (place.still_learning for place in places) if text)
+        return ", ".join(text for text in (place.still_learning for place in self.places(trainings)) if text)
 
     def reading_note(self, trainings: Sequence[Training]) -> str:
         """Which systems read the source from its last word to its first."""

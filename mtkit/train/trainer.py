@@ -207,8 +207,8 @@ class Trainer:
             return Over(f"{section.epochs:g} epochs")
         if section.max_minutes is not None and self._seconds() >= 60 * section.max_minutes:
             return Over(f"{section.max_minutes:g} minutes", out_of_time=True)
-        lowered = section.lr * section.decay_factor**position.n_decays  # the warm-up is no lower rate
-        if section.schedule == "plateau" and lowered < section.min_lr:
+        after_warmup = max(position.update + 1, section.warmup_updates)  # which is no lowered rate
+        if section.schedule == "plateau" and self._learning_rate(after_warmup) < section.min_lr:
             return Over(f"a learning rate below {section.min_lr:g}")
         if self.stopping.is_over:
             return Over(f"{section.patience} validations without improvement")
