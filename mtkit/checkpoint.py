@@ -154,6 +154,14 @@ def copy_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
     Raises: ModelError when names or shapes are not the model's own.
     """
     own = unique_tensors(model)
+    _check_fit(own, weights, source)
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(weights[name])
+
+
+def _check_fit(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], source: Path) -> None:
+    """Raises: ModelError when names or shapes of saved weights are not those of a model."""
     missing, foreign = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
     if missing or foreign:
         raise ModelError(
@@ -165,9 +173,6 @@ def copy_weights(model: nn.Module, weights: Mapping[str, Tensor], source: Path) 
             raise ModelError(
                 f"{source}: {name} has shape {list(weights[name].shape)}, the recipe's model {list(tensor.shape)}"
             )
-    with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(weights[name])
 
 
 def write_pointer(run: Path, pointer: str, name: str) -> None:
@@ -269,9 +274,37 @@ def load_model(folder: Path, *, device: str | torch.device = "cpu") -> LoadedMod
     state = read_state(place)
     if state.get("tokenizers") != tokenizer_fingerprints(tokenizers):
         raise ModelError(f"{run / TOKENIZER_FOLDER}: not the tokenizer that this model was trained with")
-    model = models.build(recipe.model, tokenizers.src.vocab_size, tokenizers.trg.vocab_size, PAD_ID)
-    copy_weights(model, read_tensors(place, WEIGHTS_FILE, state), place)
+    sizes = tokenizers.src.vocab_size, tokenizers.trg.vocab_size
+    model = saved_model(recipe.model, *sizes, read_tensors(place, WEIGHTS_FILE, state), place)
     return LoadedModel(model.to(device).eval(), tokenizers, recipe, run, name, int(state["update"]))
+
+
+def saved_model(
+    section: Mapping[str, Any],
+    src_vocab_size: int,
+    trg_vocab_size: int,
+    weights: Mapping[str, Tensor],
+    source: Path,
+) -> models.TranslationModel:
+    """The model of a recipe's section with saved weights; tied ones are one tensor again.
+
+    Raises: ModelError when names or shapes are not the model's own.
+    """
+    # None are drawn that would be replaced: orthogonal matrices alone take seconds.
+    with torch.device("meta"):
+        model = models.build(section, src_vocab_size, trg_vocab_size, PAD_ID)
+    own = unique_tensors(model)
+    _check_fit(own, weights, source)
+    made: dict[int, Tensor] = {}
+    for name, tensor in own.items():
+        loaded = weights[name].to(tensor.dtype, copy=True)  # the file may be mapped into memory
+        made[id(tensor)] = nn.Parameter(loaded) if isinstance(tensor, nn.Parameter) else loaded
+    for module in model.modules():
+        for tensors in (module._parameters, module._buffers):
+            for name, own_tensor in tensors.items():
+                if id(own_tensor) in made:
+                    tensors[name] = made[id(own_tensor)]  # type: ignore[assignment]
+    return model
 
 
 def weights_sum(folder: Path) -> str:

@@ -167,7 +167,7 @@ class TextSection(Section):
         default="nmt_nfkc", description="SentencePiece normalisation rule; the _cf rules also fold case"
     )
     character_coverage: float = Field(
-        default=1.0, gt=0.9, le=1, description="share of the characters that the vocabulary covers"
+        default=1.0, ge=0.98, le=1, description="share of the characters that the vocabulary covers"
     )
     byte_fallback: bool = Field(
         default=False, description="spell unseen characters as bytes instead of <unk> (not with subword: word)"

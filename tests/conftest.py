@@ -1,13 +1,16 @@
-"""One thread a process, no test near the user's cache, and run folders of models that have learned nothing."""
+"""One thread a process, no cache or setting of the user's, and run folders of models that have learned nothing."""
 
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from mtkit import models
 from mtkit.checkpoint import save_checkpoint, tokenizer_fingerprints, unique_tensors
@@ -15,6 +18,20 @@ from mtkit.recipe import dump_recipe, load_recipe
 from mtkit.text.tokenizer import PAD_ID, Tokenizers, learn
 
 torch.set_num_threads(1)
+
+# What a user may have set: it would reach the processes that tests start, too.
+for name in (
+    *("COLUMNS", "LINES", "TERMINAL_WIDTH", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS"),
+    *("TTY_COMPATIBLE", "TTY_INTERACTIVE", "JUPYTER_COLUMNS", "SACREBLEU_SEED", "MATPLOTLIBRC", "MPLBACKEND"),
+):
+    os.environ.pop(name, None)
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers get it from the process that starts them
+    _matplotlib = tempfile.TemporaryDirectory()  # its settings, and the list of fonts that it makes
+    os.environ["MPLCONFIGDIR"] = _matplotlib.name
+
+# Examples are the same each time; a slow machine is no fault.
+settings.register_profile("mtkit", deadline=None, derandomize=True, database=None)
+settings.load_profile("mtkit")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -67,6 +67,9 @@ def imports_of(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_part_imports_only_what_it_may(path: Path) -> None:
+    """By the whole name of what it imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert not [node.lineno for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
     module = ".".join(("mtkit", *path.relative_to(PACKAGE).with_suffix("").parts))
     own = part_of(module)
     allowed = MAY_IMPORT[own] | {own, "errors", "__version__"}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from mtkit.cli.tables import aligned
 from mtkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ def _as_text(
     else:
         header = ["system", *(score.name for score in scores[0])]
         rows = [[name, *(_value(score, width) for score in row)] for name, row in zip(names, scores, strict=True)]
-        lines = [*_table([header, *rows]), ""]
+        lines = [*aligned([header, *rows]), ""]
         lines += [f"{score.name}|{score.signature}" for score in scores[0]]
         if any(score.p_value is not None for row in scores for score in row):
             lines.append(f"p: chance of such a difference to {names[0]} by luck alone; * is p < {_SIGNIFICANT}")
@@ -229,7 +230,7 @@ def _as_text(
             [row[0].words, str(row[0].n_segments), *(_bucket_value(bucket, width) for bucket in row)]
             for row in zip(*buckets, strict=True)
         ]
-        lines += _table([header, *rows])
+        lines += aligned([header, *rows])
     return lines
 
 
@@ -249,9 +250,3 @@ def _value(score: Score, width: int) -> str:
     if score.p_value is not None:
         text += f" (p = {score.p_value:.4f}){'*' if score.p_value < _SIGNIFICANT else ''}"
     return text
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns set off by two blanks or more, aligned by the longest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from mtkit.cli.tables import Rows, print_table
 from mtkit.errors import RequestError
-from mtkit.text.lines import open_output, write_line
+from mtkit.text.lines import open_output, print_text, write_line
 
 if TYPE_CHECKING:
     from mtkit.data.sources import Bitext
@@ -55,11 +56,9 @@ def stats(
             bar.update(pairs - bar.n)
 
         measured = measure(bitext, progress=show)
-    tables = (_overview(measured), _histogram(measured))
-    if sys.stdout.isatty():
-        _print_rich(bitext.name, tables)
-    else:
-        _print_plain(tables)
+    print_table(_overview(measured), right={1, 2}, title=bitext.name)
+    print_text("")
+    print_table(_histogram(measured), right={1, 2})
 
 
 @data_app.command("synth")
@@ -120,10 +119,7 @@ def _open(source: str, target: str | None, src_lang: str | None, trg_lang: str |
     return open_bitext(source, src=src_lang or default_src, trg=trg_lang or default_trg, root=".")
 
 
-Table = list[tuple[str, ...]]  # the first row is the header
-
-
-def _overview(measured: BitextStats) -> Table:
+def _overview(measured: BitextStats) -> Rows:
     src, trg, pairs = measured.src, measured.trg, measured.pairs
     ratio = f"{trg.words / src.words:.2f}" if src.words else "-"
     return [
@@ -143,7 +139,7 @@ def _overview(measured: BitextStats) -> Table:
     ]
 
 
-def _histogram(measured: BitextStats) -> Table:
+def _histogram(measured: BitextStats) -> Rows:
     """Lines by length; a line without a word is in the first bucket."""
     from mtkit.data.stats import BUCKETS
 
@@ -152,30 +148,3 @@ def _histogram(measured: BitextStats) -> Table:
     counts = zip(names, measured.src.histogram, measured.trg.histogram, strict=True)
     rows = [(name, f"{n_src:,}", f"{n_trg:,}") for name, n_src, n_trg in counts if n_src or n_trg]
     return [("line length in words", "source", "target"), *rows]
-
-
-def _print_plain(tables: tuple[Table, ...]) -> None:
-    with open_output(None) as stream:
-        for number, table in enumerate(tables):
-            if number:
-                write_line(stream, "")
-            widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-            for name, *cells in table:
-                right = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-                write_line(stream, "  ".join([name.ljust(widths[0]), *right]).rstrip())
-
-
-def _print_rich(title: str, tables: tuple[Table, ...]) -> None:
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    console = Console()
-    for number, (header, *rows) in enumerate(tables):
-        # Text: a file name is no markup
-        table = RichTable(title=None if number else Text(title))
-        for column, name in enumerate(header):
-            table.add_column(name, justify="right" if column else "left")
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from mtkit.cli.tables import print_table
 from mtkit.text.lines import print_text
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def _print_table(facts: list[PresetFacts]) -> None:
                 f"{each.paper.authors.split(',')[0]} et al., {each.paper.url}",
             )
         )
-    _print_rows(rows, right={3, 5})
+    print_table(rows, right={3, 5})
 
 
 def _print_settings(settings: list[SettingFacts]) -> None:
@@ -89,26 +88,4 @@ def _print_settings(settings: list[SettingFacts]) -> None:
         rows.append((each.key, shown_value(each.default), each.values, first))
         rows += [("", "", "", line) for line in more]
     print_text("")
-    _print_rows(rows, right=set())
-
-
-def _print_rows(rows: Sequence[tuple[str, ...]], right: set[int]) -> None:
-    """A table: drawn on a terminal, columns with blanks between in a pipe."""
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(*rows[0])
-        for number in right:
-            table.columns[number].justify = "right"
-        for row in rows[1:]:
-            table.add_row(*row)
-        Console().print(table)
-        return
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        print_text("  ".join(cells).rstrip())
+    print_table(rows)

@@ -56,7 +56,7 @@ def train(
         typer.Option(help="Rule applied to all text; _cf also folds case. Only identity keeps U+200C."),
     ] = "nmt_nfkc",
     character_coverage: Annotated[
-        float, typer.Option(metavar="X", min=0.9, max=1.0, help="Share of the text's characters that get a piece.")
+        float, typer.Option(metavar="X", min=0.98, max=1.0, help="Share of the text's characters that get a piece.")
     ] = 1.0,
     byte_fallback: Annotated[
         bool, typer.Option("--byte-fallback", help="Spell unseen characters as bytes instead of <unk>.")

@@ -10,12 +10,14 @@ from torch import Tensor, nn
 
 def sinusoidal_positions(length: int, d_model: int) -> Tensor:
     """[length, d_model]: sin(pos / 10000^(2i/d)) at column 2i, the cosine at 2i + 1 (Vaswani et al. 2017, §3.5)."""
-    rates = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
-    table = torch.empty(length, d_model, dtype=torch.float64)
-    table[:, 0::2] = angles.sin()
-    table[:, 1::2] = angles.cos()[:, : d_model // 2]
-    return table.float()
+    # On the CPU also where modules are made without memory: what no checkpoint holds has to be there.
+    with torch.device("cpu"):
+        rates = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+        angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
+        table = torch.empty(length, d_model, dtype=torch.float64)
+        table[:, 0::2] = angles.sin()
+        table[:, 1::2] = angles.cos()[:, : d_model // 2]
+        return table.float()
 
 
 class SinusoidalPositions(nn.Module):

@@ -42,6 +42,31 @@ def test_one_system_prints_sacrebleus_line(run):
     assert result.stdout == f"BLEU|{SIGNATURE} = 100.00 {PERFECT} hyp_len = 12 ref_len = 12)\n"
 
 
+@pytest.mark.parametrize(
+    ("options", "keys", "mark"),
+    [
+        (["--lowercase"], {"lowercase": True}, "case:lc"),
+        (["--smooth", "floor"], {"smooth_method": "floor"}, "smooth:floor[0.10]"),
+        (
+            ["--smooth", "floor", "--smooth-value", "0.5"],
+            {"smooth_method": "floor", "smooth_value": 0.5},
+            "smooth:floor[0.50]",
+        ),
+        (["--max-order", "2"], {"max_ngram_order": 2}, ""),
+        (["--tokenize", "char"], {"tokenize": "char"}, "tok:char"),
+    ],
+)
+def test_options_of_bleu_are_sacrebleus(run, options, keys, mark):
+    """One word in common in order, the rest in another case: each option changes the score."""
+    text = "THE cat ON a mat"
+    result = run("hyp", "--ref", "ref", *options, "--format", "json", hyp=lines(text), ref=lines(MAT))
+    (score,) = json.loads(result.stdout)
+    expected = sacrebleu.metrics.BLEU(**keys).corpus_score([text], [[MAT]]).score
+    plain = sacrebleu.corpus_bleu([text], [[MAT]]).score
+    assert score["score"] == pytest.approx(expected) and expected != pytest.approx(plain)
+    assert mark in score["signature"]
+
+
 def test_metrics_are_on_the_scale_of_one_hundred(run):
     result = run(
         "hyp", "--ref", "ref", "--metrics", "bleu,chrf,ter", "--format", "json", hyp=lines(MAT), ref=lines(MAT)

@@ -11,9 +11,13 @@ import pytest
 import sacrebleu
 from typer.testing import CliRunner, Result
 
+from mtkit.checkpoint import load_model
 from mtkit.cli import app
+from mtkit.evaluate.alignment import alignment_error_rate
 from mtkit.models import parse_config
 from mtkit.recipe import load_recipe
+from mtkit.reproduce.word_alignment import reference_links
+from mtkit.text.grammar import generate
 from mtkit.train.experiment import train
 
 runner = CliRunner()
@@ -261,3 +265,52 @@ def test_a_report_tells_repetition_and_known_sentences(trained: Path, tmp_path: 
     assert report["alignment_error"] is None
     assert "on the 2 without unknown words" in result.stdout
     assert "(references 22.2 %)" in result.stdout
+
+
+def test_alignment_error_is_told_where_the_right_links_are_known(tmp_path: Path) -> None:
+    """The synthetic bitext has them. They are those of one model's attention; of an ensemble none are told."""
+    keys = {
+        "name": "made",
+        "data": {
+            **{"src": "en", "trg": "de", "train": "synthetic:train,pairs=20", "dev": "synthetic:dev,pairs=3"},
+            "test": {"links": "synthetic:test,pairs=6"},
+        },
+        "text": {"subword": "word", "vocab_size": 60},
+        "model": {"type": "rnnsearch", "preset": "tiny"},
+        "train": {"updates": 1, "precision": "fp32"},
+        "search": {"beam_size": 1, "max_length_ratio": 0, "max_length_extra": 3},
+    }
+    (tmp_path / "made.yaml").write_text(json.dumps(keys), encoding="utf-8")
+    run = tmp_path / "run"
+    train(load_recipe(tmp_path / "made.yaml", parse_model=parse_config), run, device="cpu")
+    result = evaluate(run)
+    assert result.exit_code == 0, result.stderr
+    (report,) = json.loads((run / "evaluation" / "scores.json").read_text(encoding="utf-8"))
+    pairs = list(generate(split="test", pairs=6))
+    links = reference_links(load_model(run), [pair.src for pair in pairs], [pair.trg for pair in pairs])
+    expected = alignment_error_rate(links, [list(pair.alignment) for pair in pairs])
+    assert report["alignment_error"] == pytest.approx(expected) and 0 < expected <= 1
+    assert f"alignment error rate of the attention {expected:.3f}" in result.stdout
+    together = evaluate(run, "--ensemble", run)
+    assert together.exit_code == 0, together.stderr
+    assert "alignment error rate" not in together.stdout
+
+
+def test_bleu_is_that_of_the_target_language(tmp_path: Path) -> None:
+    write_pair(tmp_path, "train", ["1 2 3", "2 3", "3 1 2 1"] * 5)
+    write_pair(tmp_path, "dev", ["1 3 2 1 3"])
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.b").rename(tmp_path / f"{name}.zh")
+    keys = {
+        "name": "digits",
+        "data": {"src": "a", "trg": "zh", "train": "train", "dev": "dev"},
+        "text": {"subword": "word", "vocab_size": 12},
+        "model": {"type": "rnnencdec", "preset": "tiny"},
+        "train": {"updates": 1, "precision": "fp32"},
+    }
+    (tmp_path / "digits.yaml").write_text(json.dumps(keys), encoding="utf-8")
+    train(load_recipe(tmp_path / "digits.yaml", parse_model=parse_config), tmp_path / "run", device="cpu")
+    result = evaluate(tmp_path / "run", "--set", "dev", "--output", tmp_path / "out")
+    assert result.exit_code == 0, result.stderr
+    (report,) = json.loads((tmp_path / "out" / "scores.json").read_text(encoding="utf-8"))
+    assert "|tok:zh|" in report["scores"][0]["signature"]

@@ -72,6 +72,41 @@ def test_an_n_best_list_gets_its_own_scores_back(runs: Path, tmp_path: Path) -> 
     assert [float(score) for score in again] == pytest.approx([float(score) for _, score in columns], abs=2e-4)
 
 
+@pytest.mark.parametrize("per_line", [1, 2])
+def test_a_text_of_several_blocks_is_scored_as_one_of_one_block(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_line: int
+) -> None:
+    """Two lines a block; the source that is cut is in the third of them."""
+    sources = ["the dog", "a man", "sees", "the", "man " * 1025]
+    targets = [f"a man {'the ' * number}" for number in range(per_line * len(sources))]
+    for name, lines in (("src", sources), ("trg", targets)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    arguments = ("score", runs / "rnnsearch", tmp_path / "src", tmp_path / "trg", "--n-best", per_line)
+    whole = run(*arguments)
+    monkeypatch.setattr("mtkit.cli.score.BLOCK_LINES", 2)
+    found = run(*arguments)
+    assert found.exit_code == whole.exit_code == 0
+    scores = [[float(line) for line in result.stdout.splitlines()] for result in (whole, found)]
+    assert len(set(scores[0])) == len(targets)
+    assert scores[1] == pytest.approx(scores[0], abs=2e-4)
+    assert found.stderr == whole.stderr
+    assert f"mtkit: warning: {tmp_path / 'src'}: line 5: 1025 tokens, cut to the first " in found.stderr
+
+
+@pytest.mark.parametrize("command", ["score", "translate"])
+def test_precision_is_that_of_the_products(runs: Path, command: str) -> None:
+    texts = (runs / "src", runs / "trg") if command == "score" else (runs / "src",)
+    arguments = (command, runs / "transformer", *texts, "--format", "jsonl")
+    plain, single, half = (
+        [json.loads(line)["log_prob"] for line in run(*arguments, *more).stdout.splitlines()]
+        for more in ((), ("--precision", "fp32"), ("--precision", "bf16"))
+    )
+    assert plain == single
+    assert half != single, "rounded to eight bits"
+    if command == "score":
+        assert half == pytest.approx(single, rel=0.02, abs=0.03)
+
+
 def test_a_length_penalty_for_a_format_without_the_score_is_refused(runs: Path) -> None:
     result = run("score", runs / "rnnsearch", "-", "-", "--length-penalty", 0.6)
     assert (result.exit_code, result.stderr) == (

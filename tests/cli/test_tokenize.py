@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from typer.testing import CliRunner, Result
 
 from mtkit.cli import app
+from mtkit.errors import DataError
+from mtkit.recipe import TextSection
 from mtkit.text.tokenizer import Tokenizer, learn
 
 LINES = ["the old man sees a dog", "a young cat sleeps near the café", "on 25. September – it rained"] * 10
@@ -54,10 +57,22 @@ def test_train_takes_several_compressed_files_with_difficult_names(tmp_path):
 def test_train_passes_its_options_on(tmp_path):
     (tmp_path / "t").write_text("\n".join(LINES), encoding="utf-8")
     options = ("--kind", "unigram", "--size", 300, "--normalization", "nfkc_cf", "--byte-fallback")
-    result = run("train", "-i", tmp_path / "t", "-o", tmp_path / "m", *options)
+    result = run("train", "-i", tmp_path / "t", "-o", tmp_path / "m", *options, "--character-coverage", 0.98)
     assert result.exit_code == 0
-    expected = learn(LINES, kind="unigram", vocab_size=300, normalization="nfkc_cf", byte_fallback=True)
-    assert Tokenizer.load(tmp_path / "m").model == expected.model
+    keys = {"kind": "unigram", "vocab_size": 300, "normalization": "nfkc_cf", "byte_fallback": True}
+    assert Tokenizer.load(tmp_path / "m").model == learn(LINES, **keys, character_coverage=0.98).model
+
+
+def test_a_coverage_that_sentencepiece_does_not_know_is_refused_by_the_option(tmp_path):
+    (tmp_path / "t").write_text("\n".join(LINES), encoding="utf-8")
+    result = run("train", "-i", tmp_path / "t", "-o", tmp_path / "m", "--character-coverage", 0.97)
+    assert result.exit_code == 2
+    told = " ".join(result.stderr.replace("│", " ").split())
+    assert "'--character-coverage': 0.97 is not in the range 0.98<=x<=1.0" in told
+    with pytest.raises(ValidationError, match="character_coverage"):
+        TextSection(character_coverage=0.97)
+    with pytest.raises(DataError, match="character_coverage"):
+        learn(LINES, kind="bpe", vocab_size=60, character_coverage=0.97)
 
 
 def test_train_from_crlf_text_gives_the_same_model(tmp_path):

@@ -109,12 +109,17 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 @pytest.fixture
-def make_model(case: Case) -> MakeModel:
+def section(case: Case) -> dict[str, Any]:
+    """The model section of a recipe."""
+    return {"type": case.backend, "preset": "tiny", **case.fields}
+
+
+@pytest.fixture
+def make_model(section: dict[str, Any]) -> MakeModel:
     def make(**fields: float) -> models.TranslationModel:
         """In eval mode; the weights are moved off their initial values, so that no zero hides a fault."""
         torch.manual_seed(1)
-        section = {"type": case.backend, "preset": "tiny", **case.fields, **fields}
-        model = models.build(section, VOCAB_SIZE, VOCAB_SIZE, PAD_ID)
+        model = models.build({**section, **fields}, VOCAB_SIZE, VOCAB_SIZE, PAD_ID)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.2 * torch.randn_like(parameter))

@@ -10,10 +10,11 @@ import numpy as np
 import pydantic
 import pytest
 import torch
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mtkit import models
+from mtkit.checkpoint import saved_model, unique_tensors
 from mtkit.data.batch import make_source
 from mtkit.models import Memory, Step, TranslationModel, select_rows
 from mtkit.text.tokenizer import BOS_ID
@@ -266,14 +267,22 @@ def test_bfloat16_autocast_stays_close_to_float32(model: TranslationModel, examp
     assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in model.parameters())
 
 
-def test_weights_survive_a_safetensors_file(make_model: MakeModel, example: Example, tmp_path: Path) -> None:
-    saved, loaded = make_model(), make_model()
-    with torch.no_grad():
-        for parameter in loaded.parameters():
-            parameter.zero_()
-    save_model(saved, str(tmp_path / "model.safetensors"))
-    load_model(loaded, str(tmp_path / "model.safetensors"))
+def test_a_model_comes_back_from_its_file(
+    make_model: MakeModel, section: dict[str, Any], example: Example, tmp_path: Path
+) -> None:
+    """No weight is drawn that the file has, what is tied is tied again, and nothing is left without memory."""
+    saved, file = make_model(), tmp_path / "model.safetensors"
+    save_file(unique_tensors(saved), file)
+    random_state = torch.get_rng_state()
+    loaded = saved_model(section, 11, 11, load_file(file), file).eval()
+    assert torch.equal(torch.get_rng_state(), random_state)
     assert torch.equal(loaded(*example), saved(*example))
+    assert [name for name, _ in loaded.named_parameters()] == [name for name, _ in saved.named_parameters()]
+    assert all(parameter.requires_grad for parameter in loaded.parameters())
+    assert not [name for name, tensor in (*loaded.named_parameters(), *loaded.named_buffers()) if tensor.is_meta]
+    long = torch.full((1, 300), BOS_ID + 2)
+    nothing = torch.zeros(1, 300, dtype=torch.bool)
+    assert torch.equal(loaded(long, nothing, long), saved(long, nothing, long)), "what is computed for more positions"
 
 
 def test_the_seed_decides_the_first_weights(backend: str) -> None:

@@ -12,12 +12,15 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from mtkit import models
+from mtkit.analyze.heads import Head, all_heads
+from mtkit.analyze.long_lag import Family
 from mtkit.checkpoint import LoadedModel
-from mtkit.reproduce import study
+from mtkit.reproduce import bleu_rows, laboratory, study
 from mtkit.reproduce.findings import Cell, Findings, Measured, Table
 from mtkit.reproduce.laboratory import Facts, Laboratory, ParallelText, Search, Translated
 from mtkit.reproduce.matching import count_parameters, matched_widths
@@ -25,7 +28,7 @@ from mtkit.reproduce.studies.attention_maps import rank_correlation
 from mtkit.reproduce.studies.beam import length_ratio
 from mtkit.reproduce.studies.heads import few_verdict
 from mtkit.reproduce.studies.kv_sharing import faster
-from mtkit.reproduce.studies.league import matched_text, published
+from mtkit.reproduce.studies.league import little_note, matched_text, published
 from mtkit.reproduce.studies.luong_chain import repeated_words, repetition_by_segment
 from mtkit.reproduce.studies.luong_scores import window_note
 from mtkit.reproduce.studies.table_1_7 import cost_verdict, flop_multiples
@@ -146,8 +149,16 @@ def test_a_report_judges_and_shows(
     name: str, toy_report: Callable[[str], Findings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name == "league":
-        monkeypatch.setattr(study.load(name), "_DISTANCES", (2, 5))
+        monkeypatch.setattr(study.load(name), "accuracy_at_distance", recalled_by(_IN_ORDER))
     check(toy_report(name))
+
+
+_IN_ORDER: dict[Family, int] = {"recurrence": 10, "convolution": 5, "dilated convolution": 20, "attention": 50}
+
+
+def recalled_by(spans: dict[Family, int]) -> Callable[..., float]:
+    """Stacks that recall all over a known distance and nothing beyond; that they learn is tested with `long_lag`."""
+    return lambda family, distance, *, seed: 1.0 if distance <= spans[family] else 0.0
 
 
 def check(found: Findings) -> None:
@@ -189,6 +200,284 @@ def test_a_report_without_trainings_judges_and_shows(
     arithmetic = [verdict for verdict in found.verdicts if verdict.rule == EXACT_RULE]
     wrong = {verdict.claim for verdict in arithmetic if verdict.outcome != "shown"}
     assert wrong <= {"CH-124"}, "the chapter's 'close at n = 50' is wrong by its own formulas"
+
+
+# ---- which way a verdict points ------------------------------------------------------------------------------------
+
+Error = float | tuple[float, float]
+"""Share of a system's words that are wrong; two shares are those of short and of long sentences."""
+
+HOLDS, FAILS = "shown", "contradicted"
+YES = (HOLDS, FAILS)
+"""The outcome where systems are as good as the claim has them, and where each is as bad as it should be good."""
+
+MOST = 0.7
+
+
+class Ranked(StandIn):
+    """Systems of which it is known how good they are."""
+
+    errors: dict[str, Error]
+    is_mirrored = False
+
+    def error(self, name: str, search: Search) -> tuple[float, float]:
+        keys = [f"{name}, beam {search.beam_size}", f"{name}, {search.unknown}", name]
+        found = next(self.errors[key] for key in keys if key in self.errors)
+        short, long = found if isinstance(found, tuple) else (found, found)
+        return (MOST - short, MOST - long) if self.is_mirrored else (short, long)
+
+    def translate(
+        self, members: Sequence[tuple[Training, int]], set_name: str, search: Search | None = None
+    ) -> Translated:
+        (label, _), *others = [(training.label, seed) for training, seed in members]
+        steps = len(members) * ((search and search.beam_size) or 1)
+        return with_errors(
+            *self.error("ensemble" if others else label, search or Search()),
+            decoder_steps=1000 - steps if self.is_mirrored else steps,
+        )
+
+    def still_learning(self, *trainings: Training) -> str:
+        return ""
+
+    def alignments(self, training: Training, set_name: str) -> None:
+        return None
+
+
+def with_errors(short: float, long: float, decoder_steps: int = 1000) -> Translated:
+    """The references with some words wrong; a system with fewer has no error that another has not."""
+    drawn = random.Random(1)
+    hypotheses = []
+    for src, trg in PAIRS:
+        share = short if len(src.split()) < 20 else long
+        hypotheses.append(" ".join("falsch" if drawn.random() < share else word for word in trg.split()))
+    sources, references = [src for src, _ in PAIRS], [trg for _, trg in PAIRS]
+    return Translated(sources, references, hypotheses, [-1.0] * len(PAIRS), 1.5, decoder_steps)
+
+
+def outcomes(found: Findings) -> dict[str, list[str]]:
+    """Of each claim, in the order of the report."""
+    judged: dict[str, list[str]] = {}
+    for verdict in found.verdicts:
+        judged.setdefault(verdict.claim, []).append(verdict.outcome)
+    return judged
+
+
+DIRECTIONS: list[tuple[str, str, dict[str, Error], dict[str, list[tuple[str, str]]]]] = [
+    (
+        "table-1-1",
+        "toy",
+        {"RNNencdec-15": (0.3, 0.65), "RNNsearch-15": 0.2, "RNNencdec-25": (0.25, 0.6), "RNNsearch-25": 0.1},
+        {"CH-30": [YES], "CH-31": [YES], "CH-18": [YES], "CH-32": [YES]},
+    ),
+    (
+        "figure-1-4",
+        "toy",
+        {"RNNencdec": (0.1, 0.6), "RNNsearch": 0.2, "Luong global": 0.2, "Transformer": 0.2},
+        {"CH-18": [YES], "CH-32": [YES], "CH-55": [YES], "figure 1-4": [YES]},
+    ),
+    (
+        "reversal",
+        "toy",
+        {
+            **{"Luong global backwards": 0.1, "Luong global forwards": 0.12},
+            **{"Seq2Seq backwards": 0.3, "Seq2Seq forwards": 0.6},
+        },
+        {"CH-10": [YES], "CH-11": [(HOLDS, HOLDS)], "CH-12": [YES], "CH-13": [YES]},
+    ),
+    (
+        "luong-scores",
+        "toy",
+        {
+            **{"global dot": 0.3, "global location": 0.4, "global general": 0.45, "global concat": 0.6},
+            **{"local-m general": 0.2, "local-m dot": 0.35, "local-m location": 0.35, "local-m concat": 0.35},
+            **{"local-p general": 0.1, "local-p dot": 0.35, "local-p location": 0.35, "local-p concat": 0.35},
+        },
+        # The chapter's order of the global scores, the second, is not the paper's: either way it fails in one pair.
+        {"CH-46": [YES, (FAILS, FAILS), YES, YES], "CH-47": [YES]},
+    ),
+    (
+        "luong-chain",
+        "toy",
+        {
+            **{"base": 0.65, "+ reverse": 0.55, "+ dropout": 0.45, "+ attention (global, location)": 0.35},
+            **{"+ input feeding": 0.28, "+ local-p, general": 0.22, "ensemble": 0.05},
+            **{"+ input feeding, replace": 0.27, "+ local-p, general, replace": 0.12},
+        },
+        {
+            **{claim: [YES] for claim in ("CH-10", "CH-52", "Table 1", "CH-48", "CH-47", "CH-53", "CH-57")},
+            "CH-51": [YES, YES],
+        },
+    ),
+    (
+        "beam",
+        "toy",
+        {
+            **{"ensemble, beam 1": 0.3, "ensemble, beam 2": 0.22, "ensemble, beam 12": 0.2, "ensemble": 0.25},
+            **{"Seq2Seq 1, beam 1": 0.6, **{f"Seq2Seq {number}": 0.4 for number in range(1, 6)}},
+        },
+        # A beam of 12 that loses has no gain of which half could be missing.
+        {"CH-14": [YES, (HOLDS, "not shown")], "CH-15": [YES], "CH-16": [YES]},
+    ),
+    (
+        "ablation",
+        "toy",
+        {
+            **{"whole": 0.1, "no positions": 0.3, "no residual sums": 0.5, "no layer normalisation": 0.4},
+            **{"one head": 0.2, "one head, no scale": 0.35, "post-norm": 0.15, "post-norm, no warm-up": 0.6},
+            **{"six layers": 0.05, "six layers, no residual sums": 0.65, "six layers, no layer normalisation": 0.55},
+        },
+        {"CH-129": [YES], "CH-64": [YES], "CH-106": [YES, YES], "CH-116": [YES]},
+    ),
+    (
+        "ablation",
+        "paper",
+        {
+            **{"whole": 0.1, "no positions": 0.3, "no residual sums": 0.5, "no layer normalisation": 0.4},
+            **{"one head": 0.2, "one head, no scale": 0.35, "no warm-up": 0.6},
+        },
+        {"CH-129": [YES], "CH-64": [YES], "CH-106": [YES], "CH-116": [YES]},
+    ),
+    (
+        "league",
+        "toy",
+        {
+            **{"Transformer": 0.1, "ConvS2S": 0.2, "RNNsearch": 0.3, "RNNencdec": 0.5},
+            **{"Luong global": 0.35, "Luong local-p": 0.4, "Seq2Seq": 0.55, "ByteNet": 0.45},
+            **{"Transformer, a quarter": 0.25, "Transformer, 10% of the text": 0.65},
+            **{"ConvS2S, 10% of the text": 0.4, "RNNsearch, 10% of the text": 0.45},
+        },
+        {"CH-125": [YES] * 5, "CH-119": [YES], "CH-127": [YES], "CH-128": [YES, YES]},
+    ),
+    (
+        "league",
+        "paper",
+        {
+            **{"Transformer big": 0.05, "Transformer": 0.1, "ConvS2S": 0.2, "RNNsearch": 0.3, "RNNencdec": 0.5},
+            **{"Luong global": 0.35, "Luong local-p": 0.4, "Seq2Seq": 0.55, "ByteNet": 0.45},
+            **{"Transformer, 10% of the text": 0.65},
+            **{"ConvS2S, 10% of the text": 0.4, "RNNsearch, 10% of the text": 0.45},
+        },
+        {"CH-125": [YES] * 5, "CH-119": [YES], "CH-127": [YES], "CH-128": [YES, YES]},
+    ),
+    (
+        "kv-sharing",
+        "toy",
+        {"MHA": 0.3, "GQA": 0.3, "MQA": 0.3, "MLA": 0.3},
+        {"CH-85": [(HOLDS, HOLDS)], "CH-86": [(HOLDS, HOLDS), YES, YES]},
+    ),
+    (
+        "kv-sharing",
+        "toy",
+        {"MHA": 0.3, "GQA": 0.4, "MQA": 0.3, "MLA": 0.3},
+        {"CH-85": [(HOLDS, HOLDS)], "CH-86": [(FAILS, HOLDS), YES, YES]},
+    ),
+]
+
+
+@pytest.fixture
+def without_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No intervals in tables and no matched widths: verdicts do not ask for them, and they take most of the time."""
+    monkeypatch.setattr(bleu_rows, "BOOTSTRAP_SAMPLES", 0)
+    monkeypatch.setattr(laboratory, "matched_widths", lambda *_: {})
+
+
+@pytest.mark.usefixtures("without_intervals")
+@pytest.mark.parametrize("is_mirrored", [False, True], ids=["as claimed", "mirrored"])
+@pytest.mark.parametrize(
+    ("name", "scale", "errors", "expected"), DIRECTIONS, ids=[f"{name}, {scale}" for name, scale, _, _ in DIRECTIONS]
+)
+def test_a_verdict_points_the_way_of_its_claim(
+    name: str,
+    scale: str,
+    errors: dict[str, Error],
+    expected: dict[str, list[tuple[str, str]]],
+    is_mirrored: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The claims of the chapter hold of systems that are as good as it has them, and fail of their mirror image."""
+    ranked = Ranked(Settings(scale), tmp_path, ROOT / "recipes", seeds=1)
+    ranked.errors, ranked.is_mirrored = errors, is_mirrored
+    module = study.load(name)
+    if name == "reversal":
+        moved = {"Seq2Seq backwards": 0.1, "Seq2Seq forwards": 10.0 if is_mirrored else 0.001}
+        monkeypatch.setattr(
+            module,
+            "_first_word_gradients",
+            lambda _, training, text, *, trained: np.full((1, 50), moved.get(training.label, 1.0)),
+        )
+    if name == "league":
+        reverse: dict[Family, int] = {**_IN_ORDER, "recurrence": 50, "attention": 10}
+        monkeypatch.setattr(module, "accuracy_at_distance", recalled_by(reverse if is_mirrored else _IN_ORDER))
+    if name == "kv-sharing":
+        speeds = {label: [50.0 if is_mirrored else 200.0] * 5 for label in errors} | {"MHA": [100.0] * 5}
+        monkeypatch.setattr(module, "_decoding_speeds", lambda *_: speeds)
+    found = outcomes(module.report(ranked))
+    assert {claim: found[claim] for claim in expected} == {
+        claim: [pair[is_mirrored] for pair in pairs] for claim, pairs in expected.items()
+    }
+
+
+class Beheaded(Ranked):
+    """A model of eight heads that loses by each head what that head is worth."""
+
+    def once(
+        self,
+        make: Callable[[], Translated],
+        members: Sequence[tuple[Training, int]],
+        set_name: str,
+        search: Search,
+        *,
+        changed: Sequence[str] = (),
+    ) -> Translated:
+        worth = self.worth()
+        lost = sum(worth[head] for head in worth if f"without {head.site} {head.number}" in changed)
+        return with_errors(*[0.1 + 0.5 * lost / sum(worth.values())] * 2)
+
+    def worth(self) -> dict[Head, float]:
+        """Each head twice as much as all before it together; mirrored, as all after it."""
+        training = next(each for each in study.load("heads").trainings(self.settings) if each.label == "8 heads")
+        heads = all_heads(self.model(training, 1).model)
+        return {head: 3.0 ** (-number if self.is_mirrored else number) for number, head in enumerate(heads)}
+
+
+@pytest.mark.usefixtures("without_intervals")
+@pytest.mark.parametrize("is_mirrored", [False, True], ids=["as claimed", "mirrored"])
+def test_verdicts_on_heads_point_the_way_of_their_claims(
+    is_mirrored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CH-79, CH-80, CH-81, CH-82, CH-83, CH-84. What is held for the least important head costs most in the mirror."""
+    ranked = Beheaded(Settings("toy"), tmp_path, ROOT / "recipes", seeds=1)
+    ranked.is_mirrored = is_mirrored
+    ranked.errors = {"1 head": 0.6, "2 heads": 0.5, "4 heads": 0.3, "8 heads": 0.2, "16 heads": 0.2}
+    ranked.errors |= {"32 heads": 0.4, "8 heads, d_k 8": 0.3, "8 heads, d_k 4": 0.35}
+    heads = study.load("heads")
+    monkeypatch.setattr(
+        heads, "head_importance", lambda model, _: {head: float(n) for n, head in enumerate(all_heads(model))}
+    )
+    found = outcomes(heads.report(ranked))
+    assert found["CH-79"] == found["CH-81"] == [YES[is_mirrored]]
+    assert found["CH-80"] == [YES[is_mirrored], HOLDS], "16 heads are level with eight in both"
+    assert found["CH-82"] == [YES[is_mirrored], YES[is_mirrored]]
+    assert found["CH-83"] == [HOLDS]
+    assert found["CH-84"] == [("shown", "not shown")[is_mirrored]]
+
+
+@pytest.mark.usefixtures("without_intervals")
+def test_what_a_decoder_keeps_is_contradicted_by_another_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CH-85"""
+    sharing = study.load("kv-sharing")
+    ranked = Ranked(Settings("toy"), tmp_path, ROOT / "recipes", seeds=1)
+    ranked.errors = dict.fromkeys(("MHA", "GQA", "MQA", "MLA"), 0.3)
+    monkeypatch.setattr(sharing, "_decoding_speeds", lambda *_: dict.fromkeys(ranked.errors, [1.0] * 5))
+    counted = sharing.cache_numbers_per_token
+    monkeypatch.setattr(sharing, "cache_numbers_per_token", lambda section: counted(section) + (section["kv"] == "mqa"))
+    (verdict,) = (each for each in sharing.report(ranked).verdicts if each.claim == "CH-85")
+    assert verdict.outcome == FAILS
+    assert verdict.reason.startswith("MQA keeps ") and "GQA" not in verdict.reason
+
+
+# ---- what a report says and when it says nothing -------------------------------------------------------------------
 
 
 def test_caps_that_take_no_text_away_show_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,14 +770,40 @@ def test_the_league_has_the_published_figure_of_the_system_that_a_recipe_is(
 def test_the_league_says_what_is_matched_and_no_more(tmp_path: Path) -> None:
     def text(*asked: object) -> str:
         laboratory = stand_in(tmp_path, *asked)
-        return matched_text(laboratory, study.load("league").trainings(laboratory.settings)[0])
+        return matched_text(laboratory, study.load("league").trainings(laboratory.settings))
 
-    assert text("toy").startswith(
-        "Matched here: parameters, about 2,400,000 each. Updates and passes over the text are"
+    rest = "the table of trainings has them."
+    by_params = "Matched here: parameters, about 2,400,000 each"
+    assert text("toy") == f"{by_params}. Not matched: passes over the text, updates, minutes of training; {rest}"
+    by_time = "Matched here: at most 3 minutes of training each. Not matched: passes over the text, sizes, updates;"
+    assert text("toy", "time") == f"{by_time} {rest}"
+    by_both = ("train.updates=null", "train.max_minutes=4")
+    assert text("toy", "params", by_both) == (
+        f"{by_params} and at most 4 minutes of training each. Not matched: passes over the text, updates; {rest}"
     )
-    assert text("toy", "time") == "Matched here: at most 3 minutes of training each; the table has the sizes."
     by_updates = ("train.max_minutes=null", "train.updates=5")
-    assert text("toy", "time", by_updates) == "Matched here: nothing but the text; the table has the sizes."
+    assert text("toy", "time", by_updates) == (
+        f"Matched here: at most 5 updates each. Not matched: passes over the text, sizes, minutes of training; {rest}"
+    )
+
+
+def test_the_league_says_how_long_systems_learn_from_little_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CH-128: by the updates and passes that the trainings took, whatever their recipes or --set asked for."""
+
+    def facts(laboratory: Laboratory, training: Training, seed: int) -> Facts:
+        is_little = "10%" in training.label
+        known = Facts(1000, 300 if is_little else 400, 30.0 if is_little else 4.0, 2.5, 5000.0, 4.0, 20.0)
+        return known._replace(updates=None) if training.label == "ConvS2S" else known
+
+    monkeypatch.setattr(StandIn, "facts", facts)
+    laboratory = stand_in(tmp_path, "toy")
+    assert little_note(laboratory, study.load("league").trainings(laboratory.settings)) == (
+        "What CH-128 calls a gain from data is one from data and from the length of the training together: with 10% of "
+        "it RNNsearch 0.75 times the updates and 7.5 times the passes, Transformer 0.75 times the updates and 7.5 "
+        "times the passes of its training on all."
+    )
 
 
 @pytest.mark.parametrize(("scale", "window"), [("toy", 5), ("multi30k", 5), ("paper", 10)])

@@ -133,6 +133,14 @@ def test_members_may_read_other_source_tokens(two_vocabularies):
         (alone,) = translator.translate([line])
         assert found.text == alone.text
         assert found.hypotheses[0].log_prob == pytest.approx(alone.hypotheses[0].log_prob, abs=1e-5)
+        targets = [*letters.ids(found.hypotheses[0].tokens), EOS]
+        trg_in = torch.tensor([[BOS, *targets[:-1]]])
+        each = [
+            model(*make_source(tokenizer.src.encode([line])), trg_in)[0].double().softmax(-1)
+            for model, tokenizer in zip((first, second), tokenizers, strict=True)
+        ]
+        expected = torch.stack(each).mean(0)[torch.arange(len(targets)), targets].log().sum().item()
+        assert found.hypotheses[0].log_prob == pytest.approx(expected, abs=1e-4), "each reads its own tokens"
     scored = translator.score(lines, [found.text for found in together])
     for found, score in zip(together, scored, strict=True):
         if found.hypotheses[0].tokens == score.tokens:

@@ -248,6 +248,25 @@ def test_normalised_weights_are_computed_once_for_a_batch(tokenizers):
     assert norms and set(computed.values()) == {1}
 
 
+@pytest.mark.parametrize(
+    ("options", "dtype"),
+    [({}, torch.float32), ({"precision": "fp32"}, torch.float32), ({"precision": "bf16"}, torch.bfloat16)],
+)
+def test_products_are_in_the_precision_asked_for(tokenizers, options, dtype):
+    sizes = (tokenizers.src.vocab_size, tokenizers.trg.vocab_size)
+    model = models.build({"type": "transformer", "preset": "tiny"}, *sizes, PAD_ID).eval()
+    seen = set()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_hook(lambda _, __, output: seen.add(output.dtype))
+    translator = Translator(model, tokenizers, max_length_ratio=0.0, max_length_extra=3, **options)
+    translator.translate(["abc"])
+    assert seen == {dtype}
+    seen.clear()
+    translator.score(["abc"], ["cba"])
+    assert seen == {dtype}
+
+
 def test_a_block_is_translated_before_the_next_one_is_read(echo_model, tokenizers):
     read = []
 

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from mtkit.errors import DataError, ModelError, RecipeError, RequestError
 from mtkit.models import parse_config
 from mtkit.recipe import Recipe, load_recipe
 from mtkit.text.tokenizer import Tokenizers, learn
-from mtkit.train import experiment
+from mtkit.train import experiment, trainer
 from mtkit.train.experiment import train
 from mtkit.train.log import LOG_FILE, read_metrics
 
@@ -366,11 +367,13 @@ def test_with_cosine_the_number_of_updates_makes_another_curve(make_recipe: Make
 
 
 def test_with_cosine_that_ends_by_the_clock_the_minutes_make_another_curve(
-    make_recipe: MakeRecipe, tmp_path: Path
+    make_recipe: MakeRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = iter(range(0, 10**6, 20))  # 20 seconds between two looks
+    monkeypatch.setattr(trainer, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     keys = {"updates": None, "save_every": 1, "schedule": "cosine"}
-    train(make_recipe(train={"max_minutes": 0.001, **keys}), tmp_path / "run", device="cpu")
-    for change in ({"max_minutes": 0.002}, {"max_minutes": 0.001, "epochs": 9}):
+    train(make_recipe(train={"max_minutes": 10, **keys}), tmp_path / "run", device="cpu")
+    for change in ({"max_minutes": 20}, {"max_minutes": 10, "epochs": 9}):
         with pytest.raises(RequestError, match=f"train.{list(change)[-1]}"):
             train(make_recipe(train={**change, **keys}), tmp_path / "run", device="cpu")
 
@@ -380,3 +383,33 @@ def test_with_cosine_the_number_of_epochs_makes_another_curve(make_recipe: MakeR
     train(make_recipe(train={"epochs": 1, **keys}), tmp_path / "run", device="cpu")
     with pytest.raises(RequestError, match="train.epochs"):
         train(make_recipe(train={"epochs": 2, **keys}), tmp_path / "run", device="cpu")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [{"type": "seq2seq"}, {"type": "luong", "attention": "none", "input_feeding": False}],
+    ids=lambda model: model["type"],
+)
+@pytest.mark.parametrize(
+    ("search", "key"), [({"unknown": "replace"}, "unknown: replace"), ({"coverage_penalty": 0.2}, "coverage_penalty")]
+)
+def test_a_search_that_follows_attention_needs_a_model_that_has_it(
+    make_recipe: MakeRecipe, tmp_path: Path, model: dict[str, Any], search: dict[str, Any], key: str
+) -> None:
+    """It is said before anything is trained, not after; with attention there is nothing to say."""
+    recipe = make_recipe(model={"n_layers": 1, **model}, search=search)
+    with pytest.raises(RecipeError) as caught:
+        train(recipe, tmp_path / "run", device="cpu")
+    message = f"search.{key}: needs a model with attention, which this {model['type']} has not"
+    assert str(caught.value) == message
+    assert not (tmp_path / "run").exists()
+    experiment.check_recipe(make_recipe(search=search))
+
+
+def test_dev_bleu_is_that_of_the_target_language(make_recipe: MakeRecipe, tmp_path: Path, digits: Path) -> None:
+    for name in ("train", "dev"):
+        for side, other in (("a", "a"), ("b", "zh")):
+            shutil.copy(digits / f"{name}.{side}", tmp_path / f"{name}.{other}")
+    train(make_recipe(data={"root": str(tmp_path), "trg": "zh"}, train=ONE), tmp_path / "run", device="cpu")
+    (looked,) = (entry for entry in read_metrics(tmp_path / "run") if "dev_bleu" in entry)
+    assert "|tok:zh|" in looked["dev_signature"]

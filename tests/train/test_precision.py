@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from mtkit.errors import RequestError
+from mtkit.recipe import Recipe
 from mtkit.train import precision
+from mtkit.train.experiment import train
 from mtkit.train.precision import autocast, cpu_multiplies_bf16, resolve_device, resolve_precision
 
 CPU = torch.device("cpu")
@@ -63,3 +68,21 @@ def test_products_are_in_the_precision_asked_for_and_weights_stay_single() -> No
     with autocast(CPU, "fp32"):
         assert layer(x).dtype == torch.float32
     assert layer.weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize(("wanted", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_a_run_learns_in_its_precision_and_looks_at_the_dev_set_in_single(
+    make_recipe: Callable[..., Recipe], tmp_path: Path, wanted: str, dtype: torch.dtype
+) -> None:
+    seen: dict[bool, set[torch.dtype]] = {True: set(), False: set()}  # by whether the model is learning
+
+    def look(module: nn.Module, _: Any, output: Any) -> None:
+        if isinstance(module, nn.Linear):
+            seen[module.training].add(output.dtype)
+
+    hook = nn.modules.module.register_module_forward_hook(look)
+    try:
+        train(make_recipe(train={"updates": 1, "precision": wanted}), tmp_path / "run", device="cpu")
+    finally:
+        hook.remove()
+    assert seen == {True: {dtype}, False: {torch.float32}}

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from mtkit.checkpoint import load_model
 from mtkit.errors import TrainingError
 from mtkit.recipe import Recipe
 from mtkit.text.tokenizer import UNK_ID
@@ -57,6 +58,53 @@ def test_the_table_tells_what_was_read(make_recipe: MakeRecipe, tmp_path: Path) 
     assert table["gradient divided by"] == "the tokens of an update"
     assert table["time to the end, estimated"].endswith(" s an update")
     assert ", without validation; " in table["time to the end, estimated"]
+
+
+def test_the_table_tells_what_a_run_takes(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    """Four pairs in one batch. The vocabulary has room for four words, p, q, r and s, which come most often."""
+    src, trg = ["p p q", "p q r", "s", "p t"], ["p q r s", "p q", "r s", "u p"]
+    write(tmp_path, "train", src, trg)
+    (tmp_path / "train.a").write_bytes("".join(f"{line}\n" for line in src).encode().replace(b"t", b"t\xff"))
+    write(tmp_path, "dev", ["p"], ["p"])
+    recipe = make_recipe(data={"root": str(tmp_path)}, text={"vocab_size": 8}, train={"updates": 1})
+    train(recipe, tmp_path / "run", device="cpu")
+    table = table_in_the_log(tmp_path / "run")
+    assert table["lines with invalid UTF-8"].startswith("1 ")
+    assert table["unknown tokens"] == "11.11 % / 10.00 %", "one of nine, one of ten"
+    # with EOS: 4, 4, 2, 3 and 5, 3, 3, 3
+    assert table["length in tokens, a"] == "mean 3.2  (1–9: 4)"
+    assert table["length in tokens, b"] == "mean 3.5  (1–9: 4)"
+    assert table["batches an epoch"] == "1"
+    assert table["padding"] == "25.0 % of the tokens", "27 of 4 x 4 + 4 x 5"
+    weights = load_model(tmp_path / "run").model.parameters()
+    assert table["parameters"] == f"{sum(each.numel() for each in weights):,}"
+    for row in ("memory with the largest batch", "memory kept at most"):
+        number, unit = table[row].split()
+        assert int(number.replace(",", "")) > 0 and unit == "MiB"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "round_trip"),
+    [
+        ({"subword": "char"}, "AB Ｃ q", "AB C q"),
+        ({"subword": "char", "normalization": "identity"}, "AB Ｃ q", "AB Ｃ q"),
+        ({"subword": "char", "normalization": "nfkc_cf"}, "AB Ｃ q", "ab c q"),
+        ({"subword": "char", "character_coverage": 0.98}, "ab q", "ab <unk>"),
+        ({"subword": "bpe", "vocab_size": 20}, "ab 漢", "ab <unk>"),
+        ({"subword": "bpe", "vocab_size": 280, "byte_fallback": True}, "ab 漢", "ab 漢"),
+    ],
+)
+@pytest.mark.parametrize("shared_vocab", [True, False])
+def test_a_vocabulary_is_learned_as_its_section_says(
+    make_recipe: MakeRecipe, tmp_path: Path, text: dict[str, object], line: str, round_trip: str, shared_vocab: bool
+) -> None:
+    lines = ["ab ab c"] * 80 + ["AB Ｃ"] * 2 + ["q"]  # A, B, C and q are one character in ninety
+    write(tmp_path, "train", lines, lines)
+    write(tmp_path, "dev", ["c"], ["c"])
+    recipe = make_recipe(data={"root": str(tmp_path)}, text={**text, "shared_vocab": shared_vocab})
+    tokenizers = learn_tokenizers(open_corpora(recipe.data), recipe.text, lambda _: None)
+    for tokenizer in tokenizers.src, tokenizers.trg:
+        assert tokenizer.decode(tokenizer.encode([line])) == [round_trip]
 
 
 def test_pairs_that_differ_in_blanks_and_case_are_the_same_pair(make_recipe: MakeRecipe, tmp_path: Path) -> None:

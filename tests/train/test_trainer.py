@@ -173,6 +173,26 @@ def test_a_gradient_may_be_divided_by_sentences(
     assert read_metrics(tmp_path)[0]["loss_nats"] == pytest.approx(2.5, rel=1e-6), "figures stay those of a token"
 
 
+@pytest.mark.usefixtures("sgd")
+def test_the_smoothed_loss_is_minimised_and_that_of_the_reference_reported(
+    tmp_path: Path, scripted: Callable[[list[float]], None]
+) -> None:
+    """Szegedy et al. (2016), §7, one token that costs 2 nats, 0.1 spread over the eight of the vocabulary: p(EOS) is
+    e^-2, that of each other token a seventh of the rest.
+    """
+    scripted([0.0])
+    model = KnownCost()
+    section = train_section(updates=1, label_smoothing=0.1, report_every=1)
+    run_updates(build_trainer(tmp_path, model, Rows([[6]], [[]]), section))
+    reported = read_metrics(tmp_path)[0]
+    others = -math.log((1 - math.exp(-2)) / (V - 1))
+    assert reported["loss_nats"] == pytest.approx(2, rel=1e-6)
+    assert reported["ppl"] == pytest.approx(math.exp(2), rel=1e-6)
+    assert reported["smoothed_loss_nats"] == pytest.approx(0.9 * 2 + 0.1 * (2 + 7 * others) / V, rel=1e-6)
+    # the step is the target's probability of EOS less the model's
+    assert model.shift.item() == pytest.approx(0.9 + 0.1 / V - math.exp(-2), rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("accumulate", "expected"),
     [(1, [1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25, 0.125, 0.125]), (2, [1, 1, 0.5, 0.25, 0.125])],
@@ -291,6 +311,28 @@ def test_minutes_end_a_run(
     assert list_updates(tmp_path)[-1] == outcome.update
 
 
+def test_minutes_are_those_of_all_parts_of_a_run(
+    tmp_path: Path, scripted: Callable[[list[float]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted([0.0] * 3)
+    clock = iter(range(0, 10**6, 20))
+    monkeypatch.setattr(trainer_module, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    keys = {"max_minutes": 60, "lr": 1e-9}
+
+    def trainer_of(name: str, **more: Any) -> Trainer:
+        (tmp_path / name).mkdir(exist_ok=True)
+        return build_trainer(tmp_path / name, KnownCost(), Rows([[6]], [[]]), train_section(**keys, **more))
+
+    whole = trainer_of("whole").train(StopRequest())
+    half = whole.update // 2
+    assert trainer_of("run", updates=half).train(StopRequest()).update == half > 5
+    again, folder = trainer_of("run"), checkpoints_folder(tmp_path / "run") / f"update-{half}"
+    again.restore(load_checkpoint(folder), folder)
+    outcome = again.train(StopRequest())
+    assert outcome.reason == whole.reason == "60 minutes"
+    assert abs(outcome.update - whole.update) <= 3, "a part looks at the clock as it begins and ends, too"
+
+
 def test_patience_ends_a_run(tmp_path: Path, scripted: Callable[[list[float]], None]) -> None:
     scripted([10.0, 11.0, 11.0, 10.9])
     section = train_section(updates=100, validate_every=2, patience=2, lr=1e-9)
@@ -300,6 +342,18 @@ def test_patience_ends_a_run(tmp_path: Path, scripted: Callable[[list[float]], N
     assert outcome.reason == "2 validations without improvement"
     assert (outcome.best, outcome.best_name) == (11.0, "update-4")
     assert read_pointer(tmp_path, "best") == "update-4"
+
+
+@pytest.mark.parametrize(("metric", "best", "name"), [("loss", 1.0, "update-2"), ("bleu", 9.0, "update-3")])
+def test_the_best_is_that_of_the_metric_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str, best: float, name: str
+) -> None:
+    coming = iter([(3.0, 5.0), (1.0, 4.0), (2.0, 9.0)])
+    monkeypatch.setattr(trainer_module, "validate", lambda *_: DevScores(*next(coming), "scripted", ["x"] * 6))
+    section = train_section(updates=3, validate_every=1, best_metric=metric, lr=1e-9)
+    outcome = build_trainer(tmp_path, KnownCost(), Rows([[6]], [[]]), section).train(StopRequest())
+    assert (outcome.best, outcome.best_name) == (best, name)
+    assert read_pointer(tmp_path, "best") == name
 
 
 # ---- losses that are no numbers -----------------------------------------------------------------------------------

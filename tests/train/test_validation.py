@@ -109,6 +109,16 @@ def test_dev_bleu_is_that_of_the_text_from_0_to_100(tokenizers: Tokenizers) -> N
     assert model.training, "the model goes on training"
 
 
+def test_dev_bleu_cuts_words_as_its_language_asks(tokenizers: Tokenizers) -> None:
+    """In Chinese each character is a word: of five in a row the first four are right."""
+    dev = make_dev_set([("x", "我吃苹果了")], tokenizers)
+    model = Fixed([1 / 7] * 7)
+    found = {lang: validate(model, Spoken(["我吃苹果吗"]), dev, 100, lang, CPU) for lang in ("zh", "de")}  # type: ignore[arg-type]
+    assert "tok:zh" in found["zh"].signature and "tok:13a" in found["de"].signature
+    assert found["zh"].bleu == pytest.approx(100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
+    assert found["de"].bleu == 0
+
+
 def test_the_model_trains_on_after_a_validation_that_failed(tokenizers: Tokenizers) -> None:
     model = Fixed([1 / 7] * 7).train()
     with pytest.raises(AssertionError):

@@ -49,10 +49,6 @@ _LITTLE_UPDATES = {
     "toy": {"RNNsearch": 1125, "ConvS2S": 375, "Transformer": 375},
     "multi30k": {"RNNsearch": 1000, "ConvS2S": 1000, "Transformer": 1600},
 }  # about half as many: five times the passes
-_LITTLE_NOTE = (
-    f"With {_SHARE:.0%} of the text each system learns for about half as long, which is about five times the passes "
-    "over it: what CH-128 calls a gain from data is one from data and from the longer training, with all systems alike."
-)
 _SMALL, _BIG = "Transformer, a quarter", "Transformer big"
 _DISTANCES = (5, 10, 20, 50, 100)
 _RECALLED = 0.5  # accuracy at which a symbol counts as recalled
@@ -190,8 +186,8 @@ def report(laboratory: Laboratory) -> Findings:
         [Table("league", f"Test set {set_name}", header, rows, note), _recall_table(recall)],
         [Picture("curves", "Dev BLEU against training time, first seed", figure)],
         [
-            matched_text(laboratory, contestants[0]),
-            *([_LITTLE_NOTE] if laboratory.settings.match == "params" else []),
+            matched_text(laboratory, contestants),
+            little_note(laboratory, contestants),
             laboratory.reading_note(contestants),
         ],
     )
@@ -208,19 +204,40 @@ def published(label: str, recipe: Recipe) -> Published:
     return Published(f"{name}, before <unk> is replaced", row.bleu)
 
 
-def matched_text(laboratory: Laboratory, contestant: Training) -> str:
+def matched_text(laboratory: Laboratory, contestants: Sequence[Training]) -> str:
     """What the contestants of this report have in common beside the text."""
     settings = laboratory.settings
     if settings.scale == "paper":
         return "Each system has the size and the training of its own recipe: nothing is matched but the text."
-    if settings.match == "time":
-        minutes = laboratory.place(contestant, laboratory.seeds[0]).recipe.train.max_minutes
-        matched = "nothing but the text" if minutes is None else f"at most {minutes:g} minutes of training each"
-        return f"Matched here: {matched}; the table has the sizes."
+    matched, unlike = [], ["passes over the text"]
+    if settings.match == "params":
+        matched.append(f"parameters, about {_PARAMETERS[settings.scale]:,} each")
+    else:
+        unlike.append("sizes")
+    sections = [laboratory.place(each, laboratory.seeds[0]).recipe.train for each in contestants]
+    for end, name in (("updates", "updates"), ("max_minutes", "minutes of training")):
+        numbers = {getattr(section, end) if section.ends_by == end else None for section in sections}
+        if len(numbers) == 1 and None not in numbers:
+            matched.append(f"at most {numbers.pop():,g} {name} each")
+        else:
+            unlike.append(name)
     return (
-        f"Matched here: parameters, about {_PARAMETERS[settings.scale]:,} each. Updates and passes over the text are "
-        "unlike, as each system's recipe asks; the table of trainings has them and the minutes."
+        f"Matched here: {' and '.join(matched) or 'nothing but the text'}. Not matched: {', '.join(unlike)}; the table "
+        "of trainings has them."
     )
+
+
+def little_note(laboratory: Laboratory, contestants: Sequence[Training]) -> str:
+    """How long the systems have learned from little text, beside those that had all of it."""
+    labels = {each.label: each for each in contestants}
+    took = []
+    for family in _FAMILIES:
+        little, whole = (laboratory.facts(labels[label], laboratory.seeds[0]) for label in (_little(family), family))
+        if little.updates and whole.updates and little.passes and whole.passes:
+            ratios = little.updates / whole.updates, little.passes / whole.passes
+            took.append(f"{family} {ratios[0]:.2g} times the updates and {ratios[1]:.2g} times the passes")
+    beside = f": with {_SHARE:.0%} of it {', '.join(took)} of its training on all" if took else ""
+    return f"What CH-128 calls a gain from data is one from data and from the length of the training together{beside}."
 
 
 def _over_seeds(values: Sequence[float | None], decimals: int) -> Measured | None:
