@@ -150,6 +150,8 @@ def test_a_report_judges_and_shows(
 ) -> None:
     if name == "league":
         monkeypatch.setattr(study.load(name), "accuracy_at_distance", recalled_by(_IN_ORDER))
+    if name == "kv-sharing":
+        monkeypatch.setattr(study.load(name), "_N_TIMED", len(PAIRS))
     check(toy_report(name))
 
 
