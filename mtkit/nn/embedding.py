@@ -35,7 +35,7 @@ class SinusoidalPositions(nn.Module):
         end = start + x.size(1)
         if end > self.table.size(0):
             self.table = sinusoidal_positions(max(end, 2 * self.table.size(0)), self.d_model).to(self.table)
-        return x + self.table[start:end]
+        return x + self.table[start:end].to(x.device)  # x alone may be without memory, see `sinusoidal_positions`
 
 
 class PositionEmbedding(nn.Embedding):
