@@ -10,32 +10,31 @@ from torch import Tensor, nn
 
 def sinusoidal_positions(length: int, d_model: int) -> Tensor:
     """[length, d_model]: sin(pos / 10000^(2i/d)) at column 2i, the cosine at 2i + 1 (Vaswani et al. 2017, §3.5)."""
-    # On the CPU also where modules are made without memory: what no checkpoint holds has to be there.
-    with torch.device("cpu"):
-        rates = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
-        angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
-        table = torch.empty(length, d_model, dtype=torch.float64)
-        table[:, 0::2] = angles.sin()
-        table[:, 1::2] = angles.cos()[:, : d_model // 2]
-        return table.float()
+    rates = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
+    table = torch.empty(length, d_model, dtype=torch.float64)
+    table[:, 0::2] = angles.sin()
+    table[:, 1::2] = angles.cos()[:, : d_model // 2]
+    return table.float()
 
 
 class SinusoidalPositions(nn.Module):
-    """Adds the sinusoidal signal; the table has no parameters and grows to any length."""
-
-    table: Tensor
+    """Adds the sinusoidal signal; the table has no parameters, grows to any length and follows its input anywhere."""
 
     def __init__(self, d_model: int, length: int = 256) -> None:
         super().__init__()
         self.d_model = d_model
-        self.register_buffer("table", sinusoidal_positions(length, d_model), persistent=False)
+        # No buffer: it can always be computed anew, also for a model that was built without memory and then filled.
+        self.table = sinusoidal_positions(length, d_model)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """x [batch, length, d_model] stands at positions start, start + 1, …"""
         end = start + x.size(1)
-        if end > self.table.size(0):
-            self.table = sinusoidal_positions(max(end, 2 * self.table.size(0)), self.d_model).to(self.table)
-        return x + self.table[start:end].to(x.device)  # x alone may be without memory, see `sinusoidal_positions`
+        length = self.table.size(0)
+        if end > length or self.table.device != x.device:
+            longer = max(end, 2 * length) if end > length else length
+            self.table = sinusoidal_positions(longer, self.d_model).to(x.device)
+        return x + self.table[start:end]
 
 
 class PositionEmbedding(nn.Embedding):

@@ -423,15 +423,7 @@ def test_a_verdict_points_the_way_of_its_claim(
 class Beheaded(Ranked):
     """A model of eight heads that loses by each head what that head is worth."""
 
-    def once(
-        self,
-        make: Callable[[], Translated],
-        members: Sequence[tuple[Training, int]],
-        set_name: str,
-        search: Search,
-        *,
-        changed: Sequence[str] = (),
-    ) -> Translated:
+    def once(self, *_: object, changed: Sequence[str] = ()) -> Translated:
         worth = self.worth()
         lost = sum(worth[head] for head in worth if f"without {head.site} {head.number}" in changed)
         return with_errors(*[0.1 + 0.5 * lost / sum(worth.values())] * 2)
